@@ -15,6 +15,7 @@ from flintmq.client import (
     ConnectFailed,
     ConnectionClosed,
     ForkedConnection,
+    NotFound,
     PublishFailed,
     aio,
     connect,
@@ -103,6 +104,26 @@ def test_a_channel_that_was_closed_under_unconfirmed_messages_tells_at_its_end(u
         with pytest.raises(PublishFailed, match="1 messages were on their way") as failed:
             channel.close()
         assert isinstance(failed.value.__cause__, ChannelClosed)
+
+
+def test_calls_after_a_channel_error_tell_of_an_earlier_one(uri: str) -> None:
+    with connect(uri) as connection:
+        channel = connection.channel()
+        with pytest.raises(NotFound, match=r"^declaring queue 'nowhere' was refused with 404: ") as first:
+            channel.queue("nowhere", passive=True)
+        earlier = f"channel {channel.core.number} was closed by the broker earlier: {first.value}"
+        for call in (
+            lambda: channel.queue("another"),
+            lambda: channel.publish(b"x", routing_key="another"),
+            lambda: channel.purge_queue("another"),
+        ):
+            with pytest.raises(NotFound) as later:
+                call()
+            assert (str(later.value), later.value.code) == (earlier, 404)
+            assert later.value.text == first.value.text
+        channel.close()
+        with connection.channel() as fresh:
+            fresh.queue("", exclusive=True)
 
 
 def test_two_consumers_of_which_one_is_not_read(uri: str) -> None:

@@ -6,9 +6,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from broker_process import BrokerProcess
 from command_line.conftest import Command, closed_with, run
 
+from flintmq.cli.ctl.health import place_of
 from flintmq.client import connect
 from flintmq.testing import Broker
 
@@ -201,6 +203,17 @@ def test_the_broker_itself(flintmq: Command, tmp_path: Path) -> None:
     unknown = flintmq("ctl nonsense")
     assert unknown.status == 64
     assert "Command 'nonsense' not found" in unknown.err
+    assert "`flintmq ctl help` lists the commands" in unknown.err
+    mistyped = flintmq("ctl lst_queues")
+    assert mistyped.status == 64
+    assert mistyped.err.startswith(
+        "Error:\nCommand 'lst_queues' not found.\n\nDid you mean 'list_queues'?\n\nUsage\n\nflintmq ctl "
+    )
+    option = flintmq("ctl list_queues --formater json")
+    assert (option.status, option.err) == (
+        64,
+        "Error:\nInvalid options for this command: --formater; did you mean '--formatter'?\n",
+    )
     few = flintmq("ctl add_user")
     assert few.status == 64
     assert "not enough arguments" in few.err
@@ -330,7 +343,6 @@ def test_what_only_erlang_or_the_settings_can_do_is_refused_with_what_to_do(flin
         ("forget_cluster_node x", "single node"),
         ("sync_queue q", "single node"),
         ("suspend_listeners", "firewall"),
-        ("report", "flintmq doctor"),
     ):
         refused = flintmq(f"ctl {word}")
         assert refused.status == 69, word
@@ -373,6 +385,200 @@ def test_the_last_administrator_is_deleted_by_force_alone() -> None:
         assert run(f"ctl set_user_tags guest administrator monitoring --force {where}").status == 0
         assert run(f"ctl delete_user guest --force {where}").status == 0
         assert run(f"ctl list_users {where}").status == 69
+
+
+def test_status_tells_of_the_process(flintmq: Command, broker: BrokerProcess) -> None:
+    found = flintmq("ctl status --formatter json").document
+    assert found["pid"] == broker.process.pid
+    assert found["data_directory"].endswith("/data")
+    assert found["uptime"] >= 0
+    files = found["file_descriptors"]
+    assert 0 < files["sockets_used"] < files["total_used"] <= files["total_limit"]
+    assert {each["port"] for each in found["listeners"]} == {broker.port}
+    assert found["listeners"][0]["protocol"] == "amqp"
+    assert found["vm_memory_high_watermark_setting"] == {"relative": 0.4}
+    assert found["disk_free_limit"] == 256 * 2**20
+    uses = dict(found["memory"])
+    total = uses.pop("total")
+    assert uses.pop("strategy") == "rss"
+    assert sum(uses.values()) == total
+    assert {"queue_procs", "connection_writers", "other_system"} <= uses.keys()
+    lines = flintmq("ctl status").lines
+    assert f"OS PID: {broker.process.pid}" in lines
+    assert f"Node data directory: {found['data_directory']}" in lines
+    assert any(line.startswith("Interface: 127.0.0.1, port: ") for line in lines)
+    assert any(line.startswith("Total: ") for line in lines)
+    assert any(line.startswith("Memory high watermark setting: 0.4 of available memory") for line in lines)
+    assert any(line.startswith("other_system: ") and line.endswith("%)") for line in lines)
+    assert f"Low free disk space watermark: {256 * 2**20} bytes" in flintmq("ctl status --unit bytes").lines
+    assert flintmq("ctl status --unit furlongs").status == 64
+
+
+def test_the_process_is_told_to_those_who_monitor(
+    flintmq: Command, broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flintmq("ctl add_user clerk secret")
+    flintmq("ctl set_permissions clerk .* .* .*")
+    url = f"--url amqp://clerk@localhost:{broker.port}"
+    monkeypatch.setenv("FLINTMQ_PASSWORD", "secret")
+    found = flintmq(f"ctl status --formatter json {url}")
+    assert found.status == 0
+    assert not {"pid", "listeners", "data_directory"} & found.document.keys()
+    assert flintmq(f"ctl status {url}").status == 0
+    assert flintmq(f"ctl check_port_connectivity {url}").status == 0
+    refused = flintmq(f"ctl listeners {url}")
+    assert refused.status == 69
+    assert "has not the tag monitoring" in refused.err
+    assert flintmq(f"ctl set_disk_free_limit 1GB {url}").status == 69
+    assert flintmq(f"ctl set_vm_memory_high_watermark 0.5 {url}").status == 69
+    monkeypatch.delenv("FLINTMQ_PASSWORD")
+    flintmq("ctl delete_user clerk")
+
+
+def test_listeners(flintmq: Command, broker: BrokerProcess) -> None:
+    node = "flintmq@localhost"
+    said = flintmq("ctl listeners")
+    assert said.lines[0] == f"Asking node {node} to report its protocol listeners ..."
+    assert said.lines[1].startswith(f"Interface: 127.0.0.1, port: {broker.port}, protocol: amqp, purpose: ")
+    found = flintmq("ctl listeners --formatter json").document
+    assert found["result"] == "ok"
+    assert {each["port"] for each in found["listeners"]} == {broker.port}
+    said = flintmq(f"ctl check_port_listener {broker.port}")
+    assert said.lines[-1] == f"A listener for port {broker.port} is running on node {node}."
+    missing = flintmq("ctl check_port_listener 1")
+    assert (missing.status, missing.err) == (
+        69,
+        f"Error:\nNo listener for port 1 is active on node {node}. "
+        f"Found listeners that use the following ports: {broker.port}\n",
+    )
+    for word in ("0", "65536", "amqp", "٣"):
+        assert flintmq(f"ctl check_port_listener {word}").status == 64
+    assert flintmq("ctl -q check_protocol_listener amqp091").status == 0
+    assert flintmq("ctl check_protocol_listener amqps").status == 69
+    said = flintmq("ctl check_port_connectivity")
+    assert said.lines[-1] == f"Successfully connected to ports {broker.port} on node {node}."
+    elsewhere = flintmq("ctl check_port_connectivity --address 127.0.0.2")
+    assert elsewhere.status == 69
+    assert "127.0.0.2: Connection refused" in elsewhere.err
+
+
+@pytest.mark.parametrize(
+    ("listening", "host", "place"),
+    [
+        ("0.0.0.0", "mq.example", "mq.example"),
+        ("::", "10.0.0.1", "10.0.0.1"),
+        ("10.0.0.2", "mq.example", "10.0.0.2"),
+        ("127.0.0.1", "localhost", "127.0.0.1"),
+        ("::1", "127.0.0.1", "::1"),
+        ("127.0.0.1", "mq.example", None),
+    ],
+)
+def test_where_a_listener_is_reached(listening: str, host: str, place: str | None) -> None:
+    assert place_of(listening, host) == place
+
+
+def test_memory_by_use(flintmq: Command) -> None:
+    flintmq("declare queue held")
+    flintmq("publish held --count 20 '" + "x" * 10_000 + "'")
+    found = flintmq("ctl memory_breakdown --formatter json").document
+    assert found["queue_procs"]["bytes"] >= 200_000
+    assert next(iter(found)) == "other_system"
+    assert sum(each["percentage"] for each in found.values()) == pytest.approx(100, abs=0.1)
+    lines = flintmq("ctl memory_breakdown --unit mb").lines
+    assert lines[0] == "Reporting memory breakdown on node flintmq@localhost..."
+    assert any(line.startswith("queue_procs: 0.2") and " mb (" in line for line in lines)
+    flintmq("delete queue held -y")
+
+
+def test_a_report_has_all_of_it(flintmq: Command) -> None:
+    flintmq("ctl add_vhost closed")
+    flintmq("ctl clear_permissions -p closed guest")
+    flintmq("declare queue told")
+    said = flintmq("ctl report")
+    assert said.status == 0
+    for part in ("Status of node", "Cluster status of node", "Listing users", "Listing queues for vhost /"):
+        assert part in said.out
+    assert "\ntold\tclassic\ttrue\t" in said.out
+    assert "list_queues" in said.out  # of the virtual host that is closed, with the reason
+    assert "access to vhost 'closed' refused" in said.out
+    assert "password" not in said.out
+    flintmq("delete queue told -y")
+    flintmq("ctl delete_vhost closed")
+
+
+def test_the_environment(flintmq: Command, broker: BrokerProcess) -> None:
+    assert flintmq("ctl environment --formatter json").document["pid"] == broker.process.pid
+    assert f"pid: {broker.process.pid}" in flintmq("ctl environment").lines
+
+
+def test_the_memory_limit_is_changed_while_the_broker_runs(tmp_path: Path) -> None:
+    audit = tmp_path / "audit.log"
+    settings = tmp_path / "flintmq.toml"
+    settings.write_text(f'[limits]\nmemory_high_bytes = "8GiB"\n[audit]\nfile = "{audit}"\n')
+    with BrokerProcess("--config", str(settings), "--data", str(tmp_path / "data")) as broker:
+        url = f"--url amqp://localhost:{broker.port}"
+        said = run(f"ctl set_vm_memory_high_watermark absolute 2MiB {url}")
+        assert said.status == 0
+        assert said.lines[0] == "Setting memory threshold on flintmq@localhost to 2097152 bytes ..."
+        assert said.lines[1].startswith("Publishers wait when the broker uses more than 2.0 MiB; it uses ")
+        assert said.lines[2] == (
+            "This holds until the broker ends. To keep it, set memory_high_bytes = 2097152 in [limits] of "
+            "the configuration file."
+        )
+        assert run(f"ctl -q alarms {url}").out == "Memory alarm on node flintmq@localhost\n"
+        said = run(f"ctl set_vm_memory_high_watermark 0.6 {url}")
+        assert said.lines[0] == "Setting memory threshold on flintmq@localhost to 0.6 ..."
+        assert "set memory_high_share = 0.6 in [limits]" in said.lines[2]
+        assert run(f"ctl check_alarms {url}").status == 0
+        found = run(f"ctl status --formatter json {url}").document
+        assert found["vm_memory_high_watermark_setting"] == {"relative": 0.6}
+        assert run(f"ctl -q set_vm_memory_high_watermark absolute 1000G {url}").out == ""
+        assert (
+            run(f"ctl status --formatter json {url}").document["vm_memory_high_watermark_limit"] == 1000 << 30
+        )
+        beyond = run(f"ctl set_vm_memory_high_watermark absolute 1000GiB {url}")
+        assert "which is more than the " in beyond.lines[1]
+        for words in (
+            "1.5",
+            "0",
+            "half",
+            "nan",
+            "absolute",
+            "absolute 1kB",
+            "absolute much",
+            "0.5 0.5",
+            "2GiB",
+        ):
+            wrong = run(f"ctl set_vm_memory_high_watermark {words} {url}")
+            assert wrong.status == 65, words
+            assert "expected a s" in wrong.err
+        assert run(f"ctl set_vm_memory_high_watermark {url}").status == 64
+    asked = [line for line in audit.read_text().splitlines() if "memory-limit.set" in line]
+    assert len(asked) == 4
+    assert '"guest"' in asked[0]
+
+
+def test_the_disk_limit_is_changed_while_the_broker_runs(flintmq: Command) -> None:
+    said = flintmq("ctl set_disk_free_limit 1GB")
+    assert said.status == 0
+    assert said.lines[0] == "Setting disk free limit on flintmq@localhost to 1000000000 bytes ..."
+    assert said.lines[1].startswith("Publishers wait when less than 953.7 MiB is free; ")
+    assert "set disk_free_bytes_min = 1000000000 in [limits]" in said.lines[2]
+    assert flintmq("ctl status --formatter json").document["disk_free_limit"] == 10**9
+    assert flintmq("ctl check_alarms").status == 0
+    assert flintmq("ctl set_disk_free_limit 900TiB").status == 0
+    assert flintmq("ctl -q alarms").out == "Disk alarm on node flintmq@localhost\n"
+    assert flintmq("ctl set_disk_free_limit mem_relative 0.001").status == 0
+    assert flintmq("ctl check_alarms").status == 0
+    for words in ("much", "-1", "1GB more", "mem_relative", "mem_relative much", "mem_relative -1"):
+        wrong = flintmq(f"ctl set_disk_free_limit -- {words}")
+        assert wrong.status == 65, words
+        assert "expected " in wrong.err
+    assert flintmq("ctl set_disk_free_limit 256MiB").status == 0
+    with Broker() as broker:
+        refused = run(f"ctl set_disk_free_limit 1GB --url {broker.uri} --password-in-url")
+        assert refused.status == 70
+        assert "the broker has no data directory" in refused.err
 
 
 def test_status_counts_all_virtual_hosts(flintmq: Command) -> None:

@@ -320,6 +320,20 @@ def test_clocks_differ(findings: Look, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "ahead of" in found[kind]["seen"]
 
 
+def test_the_default_password_is_looked_for_without_a_login(flintmq: Command, tmp_path: Path) -> None:
+    """A guest with another password: a try would be logged each time, and end in a ban."""
+    audit = tmp_path / "audit.log"
+    settings = tmp_path / "flintmq.toml"
+    settings.write_text(f'[audit]\nfile = "{audit}"\n{USERS}[users.guest]\npassword = "another"\n')
+    with BrokerProcess("--data", str(tmp_path / "data"), "--config", str(settings)) as other:
+        url = f"--url amqp://root:root@localhost:{other.port} --password-in-url"
+        for _ in range(3):
+            assert flintmq(f"doctor --seconds 0 --json {url}").document == []
+        assert flintmq(f"bans --json {url}").document == []
+    assert '"refused"' not in audit.read_text()
+    assert '"guest"' not in audit.read_text()
+
+
 def test_the_default_password_a_certificate_that_ends_and_a_disk_almost_full(
     flintmq: Command, tmp_path: Path
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -462,6 +463,33 @@ def test_bench_counts_what_it_sends(flintmq: Command) -> None:
     assert flintmq("queues 'flintmq-bench-*' --json").document == []
     assert flintmq("bench -s 3").status == 2
     assert flintmq("bench --time 1 --url amqp://localhost:1").status == 3
+
+
+def test_bench_with_topics_and_many_queues(flintmq: Command) -> None:
+    said = flintmq("bench --topics 200 --queues 50 -y 2 -C 1000 -c 500 --json")
+    found = said.document
+    assert (said.status, found["topics"], found["queues"]) == (0, 200, 50)
+    assert (found["sent"], found["expected"], found["received"], found["lost"]) == (1000, 1000, 1000, 0)
+    told = flintmq("bench -t fanout --queues 5 -C 100 -y 2")
+    assert told.status == 0
+    assert "lost      0 of 500 expected by all queues, 0 %" in told.lines
+    assert flintmq("declare exchange ticks topic").status == 0
+    given = flintmq("bench -e ticks -k 'x.%d' --topics 4 -B 'x.*' --queues 2 -C 8 --json").document
+    assert (given["expected"], given["received"]) == (16, 16)
+    assert "ticks" in flintmq("exchanges").out
+    assert "flintmq-bench" not in flintmq("exchanges").out + flintmq("queues").out
+    for line in ("--queues 0", "--queues 2 -u same", "--topics 2 -k same"):
+        assert flintmq(f"bench {line} -C 1").status == 2, line
+    flintmq("delete exchange ticks -y")
+
+
+def test_bench_fails_when_messages_are_lost(flintmq: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "DRAIN_S", 0.5)
+    flintmq("""policies set short '^flintmq-bench' '{"max-length": 1}'""")
+    said = flintmq("bench -C 2000 -q 1 -A 1")
+    assert said.status == 1
+    assert re.search(r"^lost      [\d,]+ of 2,000 expected by all queues, ", said.out, re.M)
+    flintmq("policies clear short -y")
 
 
 def test_bench_ends_when_an_alarm_blocks_its_producers(

@@ -143,6 +143,26 @@ max-length = 1
         channel.queue("one too many")
 
 
+def test_the_limits_of_memory_and_disk(reading: Reading) -> None:
+    """Those of the file hold at once; what a request has set stays until the file has another."""
+    with connect(reading.url("root")) as root:
+
+        def limits() -> tuple[int, int]:
+            found = root.request("broker.info").results
+            return found["memory-bytes-high"], found["disk-bytes-free-min"]  # type: ignore[return-value]
+
+        told = reading.again(FIRST + '[limits]\nmemory_high_bytes = "3GiB"\ndisk_free_bytes_min = "10MiB"\n')
+        assert NOW + "limits.memory_high_bytes, limits.disk_free_bytes_min" in told
+        assert limits() == (3 << 30, 10 << 20)
+        root.request("memory-limit.set", {"bytes": 4 << 30})
+        root.request("disk-limit.set", {"bytes": "20MiB"})
+        assert limits() == (4 << 30, 20 << 20)
+        reading.hang_up()
+        assert limits() == (4 << 30, 20 << 20)
+        reading.again(FIRST + '[limits]\nmemory_high_bytes = "5GiB"\ndisk_free_bytes_min = 0\n')
+        assert limits() == (5 << 30, 0)
+
+
 @pytest.mark.parametrize(
     ("settings", "why"),
     [
@@ -155,8 +175,12 @@ max-length = 1
 def test_wrong_settings_change_nothing(reading: Reading, settings: str, why: str) -> None:
     reading.file.write_text(settings)
     reading.broker.process.send_signal(signal.SIGHUP)
-    told = reading.broker.wait_for(re.compile("ERROR the settings stay as they were: (.*)"))[1]
+    told = reading.broker.wait_for(
+        re.compile("ERROR SIGHUP: the settings .* stay in force, as the file has a mistake: (.*)")
+    )[1]
     assert why in told
+    assert told.endswith("; correct the file and send SIGHUP again, without a restart")
+    assert "start again" not in told
     assert "hunter2" not in told
     assert reading.broker.wait_for(re.compile("INFO SIGHUP: (.*)"))[1] == "nothing was read again"
     assert reading.may_log_in("ann")
@@ -165,7 +189,7 @@ def test_wrong_settings_change_nothing(reading: Reading, settings: str, why: str
 def test_settings_that_are_gone_change_nothing(reading: Reading) -> None:
     reading.file.unlink()
     reading.broker.process.send_signal(signal.SIGHUP)
-    reading.broker.wait_for(re.compile("ERROR the settings stay as they were: .*cannot be read"))
+    reading.broker.wait_for(re.compile("ERROR SIGHUP: the settings .* stay in force, .*cannot be read"))
     assert reading.may_log_in("ann")
 
 

@@ -68,6 +68,40 @@ def test_the_node_tells_how_many_may_connect(kept: Http) -> None:
     assert node["sockets_total"] == 500
 
 
+def test_limits_are_changed_while_the_broker_runs(kept: Http) -> None:
+    before = kept.get("flintmq/limits")
+    said = kept("PUT", "/api/flintmq/limits/memory", {"bytes": "3GiB"})
+    assert said.status == 200
+    found = said.json()
+    assert found["memory_bytes_high"] == 3 << 30
+    assert kept("PUT", "/api/flintmq/limits/disk", {"bytes": 10**7}).json()["disk_bytes_free_min"] == 10**7
+    (node,) = kept.get("nodes")
+    assert (node["mem_limit"], node["disk_free_limit"]) == (3 << 30, 10**7)
+    assert kept.get("flintmq/limits")["memory_bytes_high"] == 3 << 30
+    relative = kept("PUT", "/api/flintmq/limits/disk", {"memory_share": 0.001}).json()
+    assert relative["disk_bytes_free_min"] == int(found["machine_bytes"] * 0.001)
+    for body in ({}, {"share": 2}, {"share": "much"}, {"bytes": 1}, {"share": 0.5, "bytes": 1}, {"x": 1}):
+        refused = kept("PUT", "/api/flintmq/limits/memory", body)
+        assert refused.status == 400, body
+        assert "expected" in refused.json()["reason"]
+    for name in ("management", "policymaker", "monitoring"):
+        other = kept.as_user(name)
+        assert other("PUT", "/api/flintmq/limits/memory", {"share": 0.5}).status == 401
+        assert other("GET", "/api/flintmq/limits").status == (200 if name == "monitoring" else 401)
+    (entry, *_) = kept.get("flintmq/audit?event=memory-limit.set")["entries"]
+    assert (entry["user"], entry["event"]) == ("guest", "memory-limit.set")
+    kept("PUT", "/api/flintmq/limits/memory", {"bytes": before["memory_bytes_high"]})
+    kept("PUT", "/api/flintmq/limits/disk", {"bytes": before["disk_bytes_free_min"]})
+
+
+def test_the_memory_by_use(kept: Http) -> None:
+    (node,) = kept.get("nodes")
+    found = kept.get(f"nodes/{node['name']}/memory")["memory"]
+    assert found.pop("strategy") == "rss"
+    assert found.pop("total")["rss"] == sum(found.values())
+    assert {"queue_procs", "connection_channels", "connection_writers", "other_system"} <= found.keys()
+
+
 def test_the_journal(kept: Http) -> None:
     kept.ok("PUT", "queues/%2F/kept", {"durable": True})
     found = kept.get("flintmq/journal")

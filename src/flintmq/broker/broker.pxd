@@ -21,7 +21,6 @@ cdef class Broker:
     cdef public object backup
     cdef readonly Connections clients
     cdef public object clock
-    cdef public object condition
     cdef readonly object config
     cdef readonly dict connections
     cdef readonly unsigned int connections_made
@@ -31,6 +30,7 @@ cdef class Broker:
     cdef readonly object tickets
     cdef readonly object teardowns
     cdef readonly object policies
+    cdef public object process
     cdef readonly object staging
     cdef readonly long long started_ms
     cdef readonly Store store

@@ -37,12 +37,12 @@ if TYPE_CHECKING:
     from flintmq.auth import Verification
     from flintmq.broker.channels.client_connection import ClientConnection
     from flintmq.broker.services.backup_services import Backup
+    from flintmq.broker.services.node_services import Process
     from flintmq.broker.store.store import Store
     from flintmq.clock import Clock
     from flintmq.config import Config
     from flintmq.storage.staging_files import StagingFiles
     from flintmq.storage.streams.store import StreamStore
-    from flintmq.wire.tables import FieldTable
 
 
 log = logging.getLogger("flintmq.broker")
@@ -94,7 +94,6 @@ class Broker:
         "backup",
         "clients",
         "clock",
-        "condition",
         "config",
         "connections",
         "connections_made",
@@ -104,6 +103,7 @@ class Broker:
         "host_names",
         "pass_work",
         "policies",
+        "process",
         "staging",
         "started_ms",
         "store",
@@ -139,8 +139,7 @@ class Broker:
         self.connections: dict[int, ClientConnection] = self.clients.by_number  # those that are open
         self.teardowns = ConnectionTeardowns(self.pass_work)
         self.started_ms = self.timetable.now_ms()
-        # What the server knows of alarms, memory and disk; None where there is no server.
-        self.condition: Callable[[], FieldTable] | None = None
+        self.process: Process | None = None  # None where there is no server
         # Checks a password where that stops nobody; None where there is no server: it is checked at once.
         self.verifying: Callable[[Verification, Callable[[Any], None]], None] | None = None
         self.administration = Administration(self)

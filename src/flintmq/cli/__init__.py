@@ -29,6 +29,8 @@ EXIT_SETTINGS = 2
 EXIT_INTERRUPTED = 130
 # Of help that goes to no terminal.
 COLUMNS = 80
+# Of the words that an option or a task may be, as many as are named where another was given.
+CHOICES_SHOWN_MAX = 12
 # What a file may answer to a write.
 OUTPUT_FAULTS = (errno.ENOSPC, errno.EFBIG, errno.EIO, getattr(errno, "EDQUOT", errno.ENOSPC))
 
@@ -119,6 +121,54 @@ class CommandParser(argparse.ArgumentParser):
             return self.parse_known_intermixed_args(args, namespace)
         finally:
             self.is_parsing = False
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        found, left = self.parse_known_args(args, namespace)
+        if left:
+            self.chosen(found).refuse(left)
+        return found
+
+    def chosen(self, found: argparse.Namespace) -> CommandParser:
+        """The parser of the command, or of its task, that was given."""
+        for action in self._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                task: CommandParser | None = action.choices.get(str(getattr(found, action.dest, "")))
+                return self if task is None else task.chosen(found)
+        return self
+
+    def refuse(self, words: list[str]) -> None:
+        """Ends with the words that mean nothing to this command, an option with the one it is like."""
+        from flintmq.checks import suggestion
+
+        unknown = next((word.partition("=")[0] for word in words if word.startswith("-")), None)
+        if unknown is None:
+            self.error(f"more words than the command takes: {' '.join(words)}")
+        near = suggestion(unknown, self._option_string_actions)
+        self.error(f"there is no option '{unknown}'{near or f'; `{self.prog} --help` lists the options'}")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """As argparse, which names all choices; of many the one that is meant says more."""
+        if action.choices is None or value in action.choices:
+            return
+        from flintmq.checks import suggestion
+
+        metavar = str(action.metavar or "")
+        kind = metavar.lower() if metavar.isalpha() else "choice"
+        known = [str(choice) for choice in action.choices]
+        near = (of_ctl(value) if kind == "command" else "") or suggestion(str(value), known)
+        if len(known) <= CHOICES_SHOWN_MAX:
+            listed = f"; expected one of {', '.join(known)}"
+        else:
+            listed = "" if near else f"; `{self.prog} --help` lists all"
+        text = f"there is no {kind} '{value}'{listed}{near}"
+        raise argparse.ArgumentError(action if action.option_strings else None, text)
+
+
+def of_ctl(word: str) -> str:
+    """The end of a sentence that tells of an unknown command, where it is one of rabbitmqctl."""
+    from flintmq.cli.ctl.command_table import COMMANDS
+
+    return f"; did you mean 'flintmq ctl {word}'?" if word in COMMANDS else ""
 
 
 @cache
@@ -248,6 +298,13 @@ def with_command_first(words: list[str]) -> list[str]:
     return [*command[:end], *options, *command[end:]]
 
 
+def command_of(words: list[str]) -> str:
+    """The command of a line; an option before it that nobody takes is told with those of the command."""
+    if words and words[0].startswith("-") and words[0] not in ("-h", "--help", "--version"):
+        return next((word for word in words if word in RUNNING), "")
+    return words[0] if words else ""
+
+
 def open_standard_descriptors() -> None:
     """Has descriptors 0, 1 and 2 open, on the null device where whoever started the process has closed them.
 
@@ -279,11 +336,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     open_standard_descriptors()
     escape_unsayable()
     words = with_command_first(sys.argv[1:] if argv is None else list(argv))
-    if words[:1] == ["ctl"] and words[1:2] not in (["-h"], ["--help"]):
+    if words[:1] == ["ctl"]:
         # Options of rabbitmqctl come before its commands as well as behind them: ctl takes them apart itself.
         options = argparse.Namespace(run=_ctl, words=words[1:])
     else:
-        options = parser(words[0] if words else "").parse_args(words)
+        options = parser(command_of(words)).parse_args(words)
     try:
         status: int = options.run(options)
         sys.stdout.flush()

@@ -45,11 +45,10 @@ def completion(options: argparse.Namespace) -> int:
 def words_of() -> dict[str, list[str]]:
     """By command: the options and the tasks that may follow it."""
     from flintmq.cli import ALL, parser
-    from flintmq.cli.ctl.ctl import COMMANDS
-    from flintmq.cli.ctl.lists import LISTS
+    from flintmq.cli.ctl.command_table import COMMANDS
 
     found = {name: sorted(set(following(each))) for name, each in commands_of(parser(ALL)).items()}
-    found["ctl"] = sorted([*COMMANDS, *LISTS])
+    found["ctl"] = sorted(COMMANDS)
     return found
 
 

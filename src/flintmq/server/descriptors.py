@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 # What connections leave to files: journal, streams, bodies on their way. A quarter of the limit where that is
 # less.
 FILES = 1024
@@ -16,6 +18,18 @@ def limit() -> int:
         return UNLIMITED
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return UNLIMITED if soft == resource.RLIM_INFINITY else soft
+
+
+def count() -> int:
+    """How many this process has open; 0 where the system does not tell."""
+    for directory in ("/proc/self/fd", "/dev/fd"):
+        try:
+            # Linux from 6.2 on has the number as the size: to list 60,000 takes tens of milliseconds.
+            size = os.stat(directory).st_size if directory.startswith("/proc") else 0
+            return size or len(os.listdir(directory)) - 1  # one is open to list them
+        except OSError:
+            continue
+    return 0
 
 
 def raise_limit(connections: int) -> None:

@@ -22,7 +22,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from flintmq.config import Config
+    from flintmq.config import Config, Limits
 
 log = logging.getLogger("flintmq.memory")
 
@@ -170,10 +170,15 @@ def machine_bytes() -> int:
 class Mark:
     """On above one amount of memory, off again below a lower one."""
 
-    def __init__(self, limit_bytes: int, shares: tuple[float, float]) -> None:
-        self.on_bytes = int(limit_bytes * shares[0])
-        self.off_bytes = int(limit_bytes * shares[1])
+    def __init__(self, shares: tuple[float, float]) -> None:
+        self.shares = shares
+        self.on_bytes = self.off_bytes = 0
         self.is_on = False
+
+    def set(self, limit_bytes: int) -> None:
+        """Its two amounts are shares of this; it stays on or off until the next look."""
+        self.on_bytes = int(limit_bytes * self.shares[0])
+        self.off_bytes = int(limit_bytes * self.shares[1])
 
     def look(self, used_bytes: int) -> bool:
         """Whether it is on, now that so much is used."""
@@ -187,14 +192,21 @@ class MemoryAlarm:
     def __init__(self, config: Config) -> None:
         self.active = False
         self.reason = ""
-        self.high_bytes = config.limits.memory_bytes_high(machine_bytes())
-        self.short = Mark(self.high_bytes, SHORT)
-        self.urgent = Mark(self.high_bytes, URGENT)
-        self.alarm = Mark(self.high_bytes, ALARM)
-        self.critical = Mark(self.high_bytes, CRITICAL)
-        self.watch_bytes = min(max(self.high_bytes // WATCH_PARTS, WATCH_BYTES_MIN), WATCH_BYTES_MAX)
+        self.short = Mark(SHORT)
+        self.urgent = Mark(URGENT)
+        self.alarm = Mark(ALARM)
+        self.critical = Mark(CRITICAL)
         self.read = memory_reader()
         self.used = 0
+        self.limit(config.limits)
+
+    def limit(self, limits: Limits) -> None:
+        """What the process may have, from the next look on."""
+        self.limits = limits
+        self.high_bytes = limits.memory_bytes_high(machine_bytes())
+        for mark in (self.short, self.urgent, self.alarm, self.critical):
+            mark.set(self.high_bytes)
+        self.watch_bytes = min(max(self.high_bytes // WATCH_PARTS, WATCH_BYTES_MIN), WATCH_BYTES_MAX)
 
     def used_bytes(self) -> int:
         """Resident memory."""

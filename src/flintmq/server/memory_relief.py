@@ -71,13 +71,16 @@ class Relief:
         self.is_urgent = False
         store = server.broker.store
         self.kept_usual = (0, 0) if store is None else (store.kept_messages, store.kept_bytes)
-        limit = server.alarm.high_bytes
-        server.scheduler.room.budget_bytes = limit // OUTPUT_PARTS
-        self.pass_work.transaction_bytes_max = min(
-            self.pass_work.transaction_bytes_max, limit // TRANSACTION_PARTS
-        )
-        if store is not None:
-            store.limit_batches(limit // BATCH_PARTS)
+        self.transaction_bytes_usual = self.pass_work.transaction_bytes_max
+        self.take_shares()
+
+    def take_shares(self) -> None:
+        """Outputs, transactions and batches get their parts of the limit, which may have changed."""
+        limit = self.server.alarm.high_bytes
+        self.server.scheduler.room.budget_bytes = limit // OUTPUT_PARTS
+        self.pass_work.transaction_bytes_max = min(self.transaction_bytes_usual, limit // TRANSACTION_PARTS)
+        if self.server.broker.store is not None:
+            self.server.broker.store.limit_batches(limit // BATCH_PARTS)
 
     def react(self) -> None:
         """Memory has been looked at."""

@@ -10,7 +10,9 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import os
 import ssl
+import sys
 import time
 from functools import partial
 from importlib import import_module
@@ -18,8 +20,10 @@ from typing import TYPE_CHECKING, Any
 
 from flintmq.auth.failed_logins import UNTRIED
 from flintmq.broker.services import request
+from flintmq.build import event_loop
 from flintmq.clock import Clock
 from flintmq.errors import ConnectionFault
+from flintmq.server import descriptors
 from flintmq.server.commands.command import SELDOM
 from flintmq.server.data_directory import open_broker
 from flintmq.server.event_loop.pass_scheduler import PassScheduler
@@ -29,7 +33,7 @@ from flintmq.server.logins.login_queue import GONE, LoginQueue, WaitingLogin
 from flintmq.server.logins.strangers import Strangers
 from flintmq.server.logs.audit_log import AuditLog
 from flintmq.server.logs.log_floods import floods
-from flintmq.server.memory import MemoryAlarm, give_back
+from flintmq.server.memory import MemoryAlarm, give_back, machine_bytes
 from flintmq.server.memory_relief import Relief
 from flintmq.server.network.certificates import Certificates, CertificateWatch
 from flintmq.server.network.heartbeats import Heartbeats
@@ -48,7 +52,7 @@ if TYPE_CHECKING:
     from flintmq.auth import Verification
     from flintmq.auth.asked_permissions import Question
     from flintmq.auth.passwords import PasswordHash
-    from flintmq.config import Config
+    from flintmq.config import Config, Limits
     from flintmq.protocol.outbox import Output
     from flintmq.wire.tables import FieldTable, FieldValue
 
@@ -108,7 +112,7 @@ class Server:
         self.is_recovered = False
         self.broker = open_broker(config, clock, self.wake)
         self.is_recovered = True
-        self.broker.condition = self.condition
+        self.broker.process = self
         self.broker.administration.hashing = self.hash_password
         self.audit: AuditLog | None = None
         if config.audit.file is not None:
@@ -130,6 +134,7 @@ class Server:
         self.alarm = MemoryAlarm(config)
         self.relief = Relief(self)
         self.listeners: list[Listener] = []
+        self.http_listeners: list[FieldTable] = []  # of the management process
         self.certificates: Certificates | None = None
         self.certificate_watch = CertificateWatch(self)
         self.has_garbage = False  # connections have gone
@@ -230,6 +235,17 @@ class Server:
             f"{alarm.used_bytes() >> 20} MiB of memory used of {alarm.high_bytes >> 20} MiB allowed, "
             + (f"publishers are blocked: {alarm.reason}" if alarm.active else "no alarm")
         )
+
+    def amqp_listeners(self) -> list[FieldTable]:
+        """Where AMQP is spoken."""
+        found: list[FieldTable] = []
+        for listener in self.listeners:
+            address, port = listener.socket.getsockname()[:2]
+            protocol = "amqp" if listener.context is None else "amqp/ssl"
+            if listener.speaks_fast09:
+                protocol = "amqp-fast"
+            found.append({"protocol": protocol, "ip_address": address, "port": port})
+        return found
 
     def close_listeners(self) -> None:
         for listener in self.listeners:
@@ -389,6 +405,43 @@ class Server:
             except OSError as failure:
                 log.warning("the disk does not say how much of it is free: %s", failure)
         return found
+
+    def node(self) -> FieldTable:
+        """The process, its files, and where it listens: what broker.node tells."""
+        config = self.config
+        found: FieldTable = {
+            "pid": os.getpid(),
+            "system": sys.platform,
+            "python": sys.version.split()[0],
+            "event-loop": event_loop(),
+            "processors": os.cpu_count() or 1,
+            "machine-bytes": machine_bytes(),
+            "listeners": [*self.amqp_listeners(), *self.http_listeners],
+            "files-open": descriptors.count(),
+            "files-max": descriptors.limit(),
+        }
+        if self.alarm.limits.memory_high_bytes is None:
+            found["memory-high-share"] = self.alarm.limits.memory_high_share
+        for name, path in (("log-file", config.log.file), ("audit-file", config.audit.file)):
+            if path is not None:
+                found[name] = str(path)
+        return found
+
+    def machine_bytes(self) -> int:
+        return machine_bytes()
+
+    def limit_memory(self, limits: Limits) -> None:
+        """The marks and what others have of the limit follow; alarms go on or off in the next turn."""
+        self.alarm.limit(limits)
+        self.relief.take_shares()
+        log.info("publishers wait above %d MiB of memory from now on", self.alarm.high_bytes >> 20)
+        self.loop.call_soon(self.check_alarm)
+
+    def limit_disk(self, free_bytes_min: int) -> None:
+        if self.broker.store is not None:
+            self.broker.store.require_free(free_bytes_min)
+            log.info("publishers wait below %d MiB of free disk space from now on", free_bytes_min >> 20)
+        self.loop.call_soon(self.check_alarm)
 
     def tell_of_alarms(self, memory: str, disk: str) -> None:
         """Events: each of the two, with its reason if it is on."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import importlib.util
 import io
 import json
 import os
@@ -159,6 +160,46 @@ def test_wrong_words_are_usage_and_status_2(arguments: list[str], capsys: pytest
     assert capsys.readouterr().err.startswith("usage: flintmq")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["queus"], "flintmq: error: there is no command 'queus'; did you mean 'queues'?"),
+        (["xyzzy"], "flintmq: error: there is no command 'xyzzy'; `flintmq --help` lists all"),
+        (
+            ["list_queues"],
+            "flintmq: error: there is no command 'list_queues'; did you mean 'flintmq ctl list_queues'?",
+        ),
+        (
+            ["journal", "chek", "d"],
+            "flintmq journal: error: there is no task 'chek'; expected one of inspect, check, repair; "
+            "did you mean 'check'?",
+        ),
+        (
+            ["bench", "--type", "clasic"],
+            "flintmq bench: error: argument --type: there is no choice 'clasic'; expected one of classic, "
+            "quorum, stream; did you mean 'classic'?",
+        ),
+        (["queues", "--jsn"], "flintmq queues: error: there is no option '--jsn'; did you mean '--json'?"),
+        (["--jsn", "queues"], "flintmq queues: error: there is no option '--jsn'; did you mean '--json'?"),
+        (
+            ["users", "add", "--tag=x", "--nosuch", "shop"],
+            "flintmq users add: error: there is no option '--nosuch'; `flintmq users add --help` lists the "
+            "options",
+        ),
+        (["info", "more"], "flintmq info: error: more words than the command takes: more"),
+    ],
+)
+def test_a_word_that_is_not_known_is_told_with_the_one_that_was_meant(
+    arguments: list[str], line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].startswith("usage: flintmq")
+    assert lines[-1] == line
+
+
 def test_info_tells_version_build_and_protocols(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["info"]) == 0
     lines = dict(re.split(r"\s{2,}", line, maxsplit=1) for line in capsys.readouterr().out.splitlines())
@@ -227,6 +268,19 @@ def test_hash_password_asks_twice_at_a_terminal(monkeypatch: pytest.MonkeyPatch)
         password.hash_from(terminal)
 
 
+def test_demo_names_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before a broker is started, or anything else."""
+    there = importlib.util.find_spec
+    absent = ("pyspark", "pandas", "pyarrow")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name in absent else there(name))
+    assert main(["demo", "--plain"]) == 2
+    assert (
+        said(capsys) == "flintmq: the demo needs pyspark, pandas, pyarrow: pip install 'flintmq[pipelines]'"
+    )
+
+
 def test_python_m_flintmq_is_the_command() -> None:
     environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
     command = [sys.executable, "-m", "flintmq", "--version"]
@@ -268,4 +322,12 @@ def test_help_loads_nothing_heavy() -> None:
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30)
     loaded = set(json.loads(ran.stdout))
     assert "flintmq.cli" in loaded
-    assert not loaded & {"asyncio", "hashlib", "tomllib", "ssl", "flintmq.config", "flintmq.server"}
+    assert not loaded & {
+        "asyncio",
+        "hashlib",
+        "tomllib",
+        "ssl",
+        "difflib",
+        "flintmq.config",
+        "flintmq.server",
+    }

@@ -113,6 +113,21 @@ def test_on_macos_it_is_what_mach_says(monkeypatch: pytest.MonkeyPatch) -> None:
         assert (watched.used, watched.active) == (mach.resident, active)
 
 
+def test_the_limit_is_changed_while_it_watches() -> None:
+    watched = alarm()
+    watched.used = 120 * MIB
+    assert watched.check()
+    assert watched.critical.is_on
+    watched.limit(Limits(memory_high_bytes=1000 * MIB))
+    assert watched.check()
+    marks = (watched.short, watched.urgent, watched.alarm, watched.critical)
+    assert [mark.is_on for mark in marks] == [False] * 4
+    assert watched.watch_bytes == 1000 * MIB // 64
+    watched.limit(Limits(memory_high_bytes=119 * MIB))
+    assert watched.check()
+    assert watched.reason == "low on memory: 120 MiB used of 119 MiB allowed"
+
+
 def test_where_nobody_tells_there_is_no_alarm(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

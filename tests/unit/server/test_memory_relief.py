@@ -116,3 +116,14 @@ def test_the_heaviest_connections_end_where_memory_is_critical() -> None:
     bench.uses(112)
     assert ended == ["deaf dropped", "half 506"], "12 MiB are too much: the two hold 14"
     assert bench.broker.pass_work.is_critical
+
+
+def test_parts_of_the_limit_follow_it() -> None:
+    bench = Bench()
+    usual = bench.relief.transaction_bytes_usual
+    parts = []
+    for mib in (8, 100_000, 100):
+        bench.alarm.limit(Limits(memory_high_bytes=mib * MIB))
+        bench.relief.take_shares()
+        parts.append((bench.scheduler.room.budget_bytes, bench.broker.pass_work.transaction_bytes_max))
+    assert parts == [(MIB, MIB), (12_500 * MIB, usual), (100 * MIB // 8, 100 * MIB // 8)]

@@ -16,7 +16,7 @@ from flintmq.clock import MovableClock
 from flintmq.errors import StorageFault
 from flintmq.storage.disk import Commit, Disk
 from flintmq.storage.inspection.journal_inspection import check
-from flintmq.storage.journal.journal import Journal
+from flintmq.storage.journal.journal import BEHIND_OCTETS, Journal
 from flintmq.storage.journal.report import RecoveryReport
 from flintmq.storage.options import JournalOptions, SyncPolicy
 
@@ -575,6 +575,23 @@ def test_a_file_of_another_size_is_no_spare(tmp_path: Path) -> None:
     journal.append_settle(1, large)
     settle_down(journal)
     assert max(file.stat().st_size for file in tmp_path.iterdir()) < 1_000_000
+    journal.close()
+
+
+def test_the_room_that_must_be_free_is_changed_while_the_journal_is_open(tmp_path: Path) -> None:
+    disk = CountedDisk()
+    options = JournalOptions(threaded=False, segment_octets=1 << 16, disk_free_octets_min=1000)
+    journal = Journal.open(str(tmp_path), disk, options)
+    journal.recover(Told())
+    disk.free = 1 << 20
+    journal.require_free(1 << 21)
+    assert "1048576 octets free, less than the 2097152" in journal.alarm
+    journal.require_free(1 << 19)
+    assert not journal.alarm
+    journal.limit_batch(1000)
+    assert journal.behind_octets == 1000
+    journal.limit_batch(1 << 40)
+    assert journal.behind_octets == BEHIND_OCTETS, "it may grow again"
     journal.close()
 
 

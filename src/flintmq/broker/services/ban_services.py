@@ -1,7 +1,8 @@
-"""Services on addresses that are banned after failed logins.
+"""Services on logins: addresses that are banned after failed ones, and the password that everybody knows.
 
-ban.list     who is banned, and for how long
-ban.clear    ends a ban, or all of them, and forgets the failures that led there
+ban.list                 who is banned, and for how long
+ban.clear                ends a ban, or all of them, and forgets the failures that led there
+user.default-password    whether guest gets in with the password guest
 """
 
 from __future__ import annotations
@@ -10,14 +11,20 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
-from flintmq.auth import Tag
+from flintmq.auth import Accepted, Tag
 from flintmq.broker.services.administration_services import administration
 from flintmq.broker.services.arguments import PAGE
+from flintmq.broker.services.management_services import settled
 from flintmq.broker.services.request import Request, service
 
 if TYPE_CHECKING:
+    from flintmq.broker.scheduling.chores import Chore
     from flintmq.broker.services.request import Row
     from flintmq.wire.tables import FieldTable
+
+
+# The user that a broker begins with, and its password.
+WELL_KNOWN = "guest"
 
 
 @service("ban.list", PAGE)
@@ -42,3 +49,20 @@ def ban_clear(request: Request) -> None:
     administration(request)
     address = request.text("address", "")
     request.reply({"cleared": request.broker.failed_logins.clear(address or None)})
+
+
+@service("user.default-password", "")
+def user_default_password(request: Request) -> Chore:
+    """Whether user guest would get in with the password guest from where the asker is: `in-force`.
+
+    No login is tried: nothing is logged, and nothing counts towards a ban.
+    """
+    administration(request, Tag.MONITORING)
+    broker = request.broker
+    if broker.users.get(WELL_KNOWN) is None:
+        request.reply({"in-force": False})
+        return
+    client = broker.connections.get(request.channel.origin)
+    address = request.peer_address if client is None else client.peer_address
+    step = yield from settled(request, broker.users.login(WELL_KNOWN, WELL_KNOWN.encode(), address))
+    request.reply({"in-force": isinstance(step, Accepted)})

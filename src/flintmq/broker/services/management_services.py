@@ -227,6 +227,12 @@ def verified(request: Request, verification: Verification) -> Generator[Wait, No
 def totals(request: Request) -> Chore:
     """What there is and what was done, of each virtual host; and how the broker is."""
     require_internal(request)
+    hosts = yield from counted_hosts(request)
+    request.reply({}, marshal.dumps({"hosts": hosts, "broker": broker_counts(request)}))
+
+
+def counted_hosts(request: Request) -> Generator[Wait | None, None, dict[str, Any]]:
+    """The counts of each virtual host."""
     broker = request.broker
     hosts: dict[str, Any] = {}
     pace = Pace(broker.timetable, sum(len(host.queues) for host in broker.virtual_hosts.values()))
@@ -243,7 +249,7 @@ def totals(request: Request) -> Chore:
             yield from pace.pause()
     for _ in add_connections(broker.connections, hosts):
         yield from pace.pause()
-    request.reply({}, marshal.dumps({"hosts": hosts, "broker": broker_counts(request)}))
+    return hosts
 
 
 class Pace:
@@ -320,7 +326,7 @@ def add_channel(counted: dict[str, Any], channel: Channel) -> None:
 
 def broker_counts(request: Request) -> dict[str, Any]:
     broker = request.broker
-    condition = {} if broker.condition is None else broker.condition()
+    condition = {} if broker.process is None else broker.process.condition()
     pass_work, store = broker.pass_work, broker.store
     fates = pass_work.fates.told()
     fates["lost"] = pass_work.fates.lost + (0 if store is None else store.lost)

@@ -54,6 +54,7 @@ LATER = [
     "flintmq.broker.services.ban_services",
     "flintmq.broker.services.dtx_services",
     "flintmq.broker.services.management_services",
+    "flintmq.broker.services.node_services",
     "flintmq.broker.services.queue_services",
     "flintmq.broker.services.staging_services",
     "flintmq.broker.services.stream_services",

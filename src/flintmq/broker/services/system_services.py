@@ -95,7 +95,7 @@ def broker_info(request: Request) -> Iterator[None]:
             "bindings": host.binding_count,
             "consumers": consumers,
             "messages-ready": ready,
-            **({} if broker.condition is None else broker.condition()),
+            **({} if broker.process is None else broker.process.condition()),
         }
     )
 

@@ -475,7 +475,12 @@ class Store:
     def limit_batches(self, most: int) -> None:
         """No more than so many octets should wait for the disk in either journal."""
         for each in (self.journal, self.overflow.journal):
-            each.behind_octets = min(each.behind_octets, most)
+            each.limit_batch(most)
+
+    def require_free(self, octets: int) -> None:
+        """From now on publishers wait while the disk has less free space than this."""
+        for each in (self.journal, self.overflow.journal):
+            each.require_free(octets)
 
     def is_behind(self) -> bool:
         """Whether publishers should wait for the disk."""

@@ -16,6 +16,16 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from flintmq.cli.ctl.command_table import (
+    ALIASES,
+    COMMANDS,
+    COMMON,
+    OPTIONS,
+    USAGE_LINE,
+    help_of,
+    overview,
+    usage_of,
+)
 from flintmq.cli.operating import running_broker
 from flintmq.cli.output.statuses import CommandFault, with_options
 from flintmq.cli.output.tables import printable
@@ -31,83 +41,12 @@ NO_USER = 67
 UNAVAILABLE = 69
 SOFTWARE = 70
 
-ALIASES = {
-    "-p": "--vhost",
-    "-q": "--quiet",
-    "-s": "--silent",
-    "-n": "--node",
-    "-t": "--timeout",
-    "-l": "--longnames",
-    "-V": "--vhost",
-    "--virtual-host": "--vhost",
-}
-# Which every command takes; each has its meaning there, or changes nothing on a single node.
-COMMON = frozenset(
-    (
-        "--quiet",
-        "--silent",
-        "--no-table-headers",
-        "--table-headers",
-        "--longnames",
-        "--password-in-url",
-        "--verbose",
-        "--vhost",
-        "--node",
-        "--timeout",
-        "--formatter",
-        "--url",
-        "--credentials",
-        "--profile",
-        "--script-name",
-    )
-)
-FORCE = frozenset(("--force",))
 # Services that refuse to leave the broker without an administrator, unless they are given `force`.
 FORCIBLE = frozenset(
     ("user.delete", "user.set-tags", "vhost.delete", "permission.set", "permission.clear", "limit.set")
 )
-OF_POLICIES = frozenset(("--apply-to", "--priority"))
-# What some commands take besides. A command refuses all others: an option that it does not heed may be meant
-# to keep something from being lost.
-TAKEN = {
-    "add_user": frozenset(("--pre-hashed-password",)),
-    "delete_user": FORCE,
-    "set_user_tags": FORCE,
-    "delete_vhost": FORCE,
-    "set_permissions": FORCE,
-    "clear_permissions": FORCE,
-    "set_vhost_limits": FORCE,
-    "set_user_limits": FORCE,
-    "set_policy": OF_POLICIES,
-    "set_operator_policy": OF_POLICIES,
-    "list_queues": frozenset(("--online", "--offline", "--local")),
-    "delete_queue": frozenset(("--if-empty", "--if-unused")),
-    "close_all_connections": frozenset(("--global", "--limit", "--per-connection-delay")),
-    "close_all_user_connections": frozenset(("--limit", "--per-connection-delay")),
-    "export_definitions": frozenset(("--format",)),
-    "import_definitions": frozenset(("--format", "--dry-run")),
-    "list_vhost_limits": frozenset(("--global",)),
-    "list_user_limits": frozenset(("--global", "--user")),
-}
-VALUED = frozenset(
-    (
-        "--vhost",
-        "--node",
-        "--timeout",
-        "--formatter",
-        "--apply-to",
-        "--priority",
-        "--url",
-        "--credentials",
-        "--profile",
-        "--format",
-        "--per-connection-delay",
-        "--limit",
-        "--script-name",
-        "--user",
-    )
-)
-FLAGS = COMMON.union(*TAKEN.values()) - VALUED
+VALUED = frozenset(option for option, (value, _) in OPTIONS.items() if value)
+FLAGS = OPTIONS.keys() - VALUED
 FORMATTERS = ("table", "json", "csv", "pretty_table", "erlang", "report")
 STOPS = "the broker is stopped where it was started: by SIGTERM, or by the service that runs it"
 REFUSED = {
@@ -141,19 +80,13 @@ REFUSED = {
     "suspend_listeners": "keep clients out by a firewall, or by set_vhost_limits with max-connections 0",
     "resume_listeners": "listeners are never suspended; suspend_listeners says what to do instead of it",
     "restart_vhost": "a virtual host does not fail by itself; flintmq journal check looks at what is on disk",
-    "report": "flintmq status, flintmq doctor and the lists of `flintmq ctl help` have what there is",
-    "set_vm_memory_high_watermark": "set memory_high_share or memory_high_bytes in [limits] of the settings",
-    "set_disk_free_limit": "set disk_free_bytes_min in [limits] of the settings",
     "clear_password": "a user of the broker always has a password: set a long one that nobody knows, "
     "with change_password",
 }
 
 
 def add(command: str, parser: argparse.ArgumentParser) -> None:
-    """For --help alone: `run` is handed all words as they are."""
-    parser.add_argument(
-        "words", nargs=argparse.REMAINDER, metavar="COMMAND ...", help="as rabbitmqctl has it"
-    )
+    """For the list of commands alone: `run` is handed all words as they are."""
 
 
 class Ctl:
@@ -181,11 +114,13 @@ class Ctl:
                     raise CommandFault(f"{name}: a value is missing", USAGE)
                 self.options[name] = value if sign else rest.pop(0)
             elif word.startswith("--") and len(word) > 2:
-                raise CommandFault(f"Invalid options for this command: {word}", USAGE)
+                raise unknown_option(name)
             else:
                 self.words.append(word)
         self.command = self.words.pop(0) if self.words else ""
-        foreign = self.options.keys() - COMMON - TAKEN.get(self.command, frozenset())
+        taken = COMMANDS[self.command].options.split() if self.command in COMMANDS else ()
+        # An option that the command does not heed may be meant to keep something from being lost.
+        foreign = self.options.keys() - COMMON - set(taken)
         if foreign:
             raise CommandFault(
                 f"Invalid options for this command: {', '.join(sorted(foreign))} ({self.command})", USAGE
@@ -204,14 +139,15 @@ class Ctl:
         if not self.is_quiet:
             print(line, flush=True)
 
-    def need(self, least: int, most: int, usage: str) -> list[str]:
-        """The words of the command; as many as it takes."""
-        if least <= len(self.words) <= most:
-            return self.words
-        few = "not enough" if len(self.words) < least else "too many"
+    def check_words(self) -> None:
+        """A fault unless there are as many words as the command takes."""
+        command = COMMANDS[self.command]
+        if command.least() <= len(self.words) <= command.most():
+            return
+        few = "not enough" if len(self.words) < command.least() else "too many"
         raise CommandFault(
             f"(argument validation): {few} arguments.\nArguments given:\n\t{self.command} "
-            f"{' '.join(self.words)}\n\nUsage\n\nflintmq ctl {self.command} {usage}",
+            f"{' '.join(self.words)}\n\nUsage\n\n{usage_of(self.command)}",
             USAGE,
         )
 
@@ -267,6 +203,9 @@ def run(options: argparse.Namespace) -> int:
 
     try:
         ctl = Ctl(options.words)  # raises CommandFault alone
+        if "--help" in ctl.options:
+            explain(ctl.command)
+            return 0
         if ctl.command in REFUSED:
             raise CommandFault(f"{ctl.command}: {REFUSED[ctl.command]}", UNAVAILABLE)
         return answer(ctl)
@@ -283,18 +222,44 @@ def run(options: argparse.Namespace) -> int:
 
 
 def answer(ctl: Ctl) -> int:
-    from flintmq.cli.ctl.health import CHECKS
     from flintmq.cli.ctl.lists import LISTS
 
-    if ctl.command in CHECKS:
-        return CHECKS[ctl.command](ctl) or 0
-
+    if not ctl.command:
+        raise CommandFault(overview(), USAGE)
+    if ctl.command not in COMMANDS:
+        raise not_found(ctl.command)
+    ctl.check_words()
     if ctl.command in LISTS:
         return show(ctl, LISTS[ctl.command])
-    if ctl.command not in COMMANDS:
-        unknown = f"Command '{ctl.command}' not found.\n\n" if ctl.command else ""
-        raise CommandFault(f"{unknown}{usage()}", USAGE)
-    return COMMANDS[ctl.command](ctl) or 0
+    return handler_of(ctl.command)(ctl) or 0
+
+
+def handler_of(command: str) -> Callable[[Ctl], int | None]:
+    if command in HANDLERS:
+        return HANDLERS[command]
+    from flintmq.cli.ctl.health import CHECKS
+    from flintmq.cli.ctl.node import OF_NODE
+
+    return CHECKS[command] if command in CHECKS else OF_NODE[command]
+
+
+def not_found(command: str) -> CommandFault:
+    from flintmq.checks import nearest
+
+    near = nearest(command, [*COMMANDS, *REFUSED])
+    meant = "" if near is None else f"Did you mean '{near}'?\n\n"
+    return CommandFault(
+        f"Command '{command}' not found.\n\n{meant}Usage\n\n{USAGE_LINE}\n\n"
+        "`flintmq ctl help` lists the commands.",
+        USAGE,
+    )
+
+
+def unknown_option(option: str) -> CommandFault:
+    from flintmq.checks import suggestion
+
+    near = suggestion(option, OPTIONS)
+    return CommandFault(f"Invalid options for this command: {option}{near}", USAGE)
 
 
 def fail(text: str, status: int) -> int:
@@ -349,7 +314,7 @@ def show(ctl: Ctl, listed: List) -> int:
     words: tuple[str, ...] = ()
     asked = list(ctl.words)
     if ctl.command in lists.OF_USERS:
-        words = tuple(ctl.need(1, 1, "<username>"))
+        words = tuple(ctl.words)
         asked = []
     known = listed.columns.split()
     columns = tuple(name for each in asked for name in each.replace(",", " ").split()) or tuple(
@@ -382,7 +347,7 @@ def print_rows(ctl: Ctl, rows: list[Row], columns: tuple[str, ...]) -> None:
 
 
 def add_user(ctl: Ctl) -> None:
-    name, *rest = ctl.need(1, 2, "<username> <password>")
+    name, *rest = ctl.words
     password = rest[0] if rest else read_password()
     ctl.say(f'Adding user "{name}" ...')
     secret = "password_hash" if "--pre-hashed-password" in ctl.options else "password"
@@ -405,13 +370,13 @@ def refuse_if_there(ctl: Ctl, service: str, column: str, name: str, text: str) -
 
 
 def delete_user(ctl: Ctl) -> None:
-    (name,) = ctl.need(1, 1, "<username>")
+    (name,) = ctl.words
     ctl.say(f'Deleting user "{name}" ...')
     ctl.ask("user.delete", user=name)
 
 
 def change_password(ctl: Ctl) -> None:
-    name, *rest = ctl.need(1, 2, "<username> <password>")
+    name, *rest = ctl.words
     ctl.say(f'Changing password for user "{name}" ...')
     ctl.ask("user.set-password", user=name, password=rest[0] if rest else read_password())
 
@@ -419,7 +384,7 @@ def change_password(ctl: Ctl) -> None:
 def authenticate_user(ctl: Ctl) -> None:
     from flintmq.client import ConnectFailed
 
-    name, *rest = ctl.need(1, 2, "<username> <password>")
+    name, *rest = ctl.words
     password = rest[0] if rest else read_password()
     ctl.say(f'Authenticating user "{name}" ...')
     with ctl.connected() as connection:  # an error here is one of the broker, not of the password
@@ -435,7 +400,7 @@ def authenticate_user(ctl: Ctl) -> None:
 
 
 def set_user_tags(ctl: Ctl) -> None:
-    name, *tags = ctl.need(1, 64, "<username> <tag> [...]")
+    name, *tags = ctl.words
     ctl.say(f'Setting tags for user "{name}" to [{", ".join(tags)}] ...')
     ctl.ask("user.set-tags", user=name, tags=tags)
 
@@ -444,19 +409,19 @@ def set_user_tags(ctl: Ctl) -> None:
 
 
 def add_vhost(ctl: Ctl) -> None:
-    (name,) = ctl.need(1, 1, "<vhost>")
+    (name,) = ctl.words
     ctl.say(f'Adding vhost "{name}" ...')
     ctl.ask("vhost.add", virtual_host=name)
 
 
 def delete_vhost(ctl: Ctl) -> None:
-    (name,) = ctl.need(1, 1, "<vhost>")
+    (name,) = ctl.words
     ctl.say(f'Deleting vhost "{name}" ...')
     ctl.ask("vhost.delete", virtual_host=name)
 
 
 def set_permissions(ctl: Ctl) -> None:
-    name, configure, write, read = ctl.need(4, 4, "[--vhost <vhost>] <username> <conf> <write> <read>")
+    name, configure, write, read = ctl.words
     ctl.say(f'Setting permissions for user "{name}" in vhost "{ctl.virtual_host}" ...')
     host = ctl.virtual_host
     ctl.ask("permission.set", user=name, virtual_host=host, configure=configure, write=write, read=read)
@@ -465,7 +430,7 @@ def set_permissions(ctl: Ctl) -> None:
 def clear_permissions(ctl: Ctl) -> None:
     from flintmq.client import ServiceError
 
-    (name,) = ctl.need(1, 1, "[--vhost <vhost>] <username>")
+    (name,) = ctl.words
     ctl.say(f'Clearing permissions for user "{name}" in vhost "{ctl.virtual_host}" ...')
     try:
         ctl.ask("permission.clear", user=name, virtual_host=ctl.virtual_host)
@@ -475,14 +440,14 @@ def clear_permissions(ctl: Ctl) -> None:
 
 
 def set_topic_permissions(ctl: Ctl) -> None:
-    name, exchange, write, read = ctl.need(4, 4, "[--vhost <vhost>] <username> <exchange> <write> <read>")
+    name, exchange, write, read = ctl.words
     ctl.say(f'Setting topic permissions on "{exchange}" for user "{name}" in vhost "{ctl.virtual_host}" ...')
     host = ctl.virtual_host
     ctl.ask("topic-permission.set", user=name, virtual_host=host, exchange=exchange, write=write, read=read)
 
 
 def clear_topic_permissions(ctl: Ctl) -> None:
-    name, *exchanges = ctl.need(1, 2, "[--vhost <vhost>] <username> [<exchange>]")
+    name, *exchanges = ctl.words
     ctl.say(f'Clearing topic permissions for user "{name}" in vhost "{ctl.virtual_host}" ...')
     if not exchanges:
         with ctl.connected() as connection:
@@ -509,25 +474,23 @@ def limits_of(text: str) -> dict[str, Any]:
 
 
 def set_vhost_limits(ctl: Ctl) -> None:
-    (text,) = ctl.need(1, 1, "[--vhost <vhost>] <definition>")
+    (text,) = ctl.words
     ctl.say(f'Setting vhost limits to "{text}" for vhost "{ctl.virtual_host}" ...')
     set_limits(ctl, limits_of(text), virtual_host=ctl.virtual_host)
 
 
 def trace_on(ctl: Ctl) -> None:
-    ctl.need(0, 0, "[--vhost <vhost>]")
     ctl.say(f'Starting tracing for vhost "{ctl.virtual_host}" ...')
     ctl.ask("trace.on", virtual_host=ctl.virtual_host)
 
 
 def trace_off(ctl: Ctl) -> None:
-    ctl.need(0, 0, "[--vhost <vhost>]")
     ctl.say(f'Stopping tracing for vhost "{ctl.virtual_host}" ...')
     ctl.ask("trace.off", virtual_host=ctl.virtual_host)
 
 
 def set_user_limits(ctl: Ctl) -> None:
-    name, text = ctl.need(2, 2, "<username> <definition>")
+    name, text = ctl.words
     ctl.say(f'Setting user limits to "{text}" for user "{name}" ...')
     set_limits(ctl, limits_of(text), user=name)
 
@@ -539,14 +502,13 @@ def set_limits(ctl: Ctl, limits: dict[str, Any], **whose: str) -> None:
 
 
 def clear_vhost_limits(ctl: Ctl) -> None:
-    ctl.need(0, 0, "[--vhost <vhost>]")
     ctl.say(f'Clearing vhost "{ctl.virtual_host}" limits ...')
     for name in limits_found(ctl, "virtual-host", ctl.virtual_host):
         ctl.ask("limit.clear", name=name, virtual_host=ctl.virtual_host)
 
 
 def clear_user_limits(ctl: Ctl) -> None:
-    user, *names = ctl.need(1, 2, "<username> <limit>|all")
+    user, *names = ctl.words
     ctl.say(f'Clearing "{" ".join(names) or "all"}" limit for user "{user}" ...')
     for name in limits_found(ctl, "user", user) if names in ([], ["all"]) else names:
         ctl.ask("limit.clear", name=name, user=user)
@@ -567,12 +529,10 @@ def all_limits(ctl: Ctl, kind: str) -> dict[str, dict[str, int]]:
 
 
 def list_vhost_limits(ctl: Ctl) -> None:
-    ctl.need(0, 0, "[--vhost <vhost>] [--global]")
     list_limits(ctl, "virtual-host", "vhost", ctl.virtual_host)
 
 
 def list_user_limits(ctl: Ctl) -> None:
-    ctl.need(0, 0, "[--user <username>] [--global]")
     list_limits(ctl, "user", "user", ctl.options.get("--user", "guest"))
 
 
@@ -599,9 +559,7 @@ PRIORITY_MIN = -(1 << 31)
 
 
 def set_policy(ctl: Ctl, service: str = "policy.set") -> None:
-    name, pattern, text = ctl.need(
-        3, 3, "[--vhost <vhost>] [--priority <n>] [--apply-to <what>] <name> <pattern> <json>"
-    )
+    name, pattern, text = ctl.words
     priority = ctl.whole("--priority", PRIORITY_MIN)
     ctl.say(
         f'Setting policy "{name}" for pattern "{pattern}" to "{text}" with priority "{priority}" '
@@ -623,7 +581,7 @@ def set_operator_policy(ctl: Ctl) -> None:
 
 
 def clear_policy(ctl: Ctl, service: str = "policy.clear") -> None:
-    (name,) = ctl.need(1, 1, "[--vhost <vhost>] <name>")
+    (name,) = ctl.words
     ctl.say(f'Clearing policy "{name}" on vhost "{ctl.virtual_host}" ...')
     clear(ctl, service, name=name, virtual_host=ctl.virtual_host)
 
@@ -645,7 +603,7 @@ def clear_operator_policy(ctl: Ctl) -> None:
 
 
 def set_parameter(ctl: Ctl) -> None:
-    component, name, text = ctl.need(3, 3, "[--vhost <vhost>] <component> <name> <json>")
+    component, name, text = ctl.words
     ctl.say(
         f'Setting runtime parameter "{name}" for component "{component}" to "{text}" '
         f'in vhost "{ctl.virtual_host}" ...'
@@ -655,7 +613,7 @@ def set_parameter(ctl: Ctl) -> None:
 
 
 def clear_parameter(ctl: Ctl) -> None:
-    component, name = ctl.need(2, 2, "[--vhost <vhost>] <component> <name>")
+    component, name = ctl.words
     ctl.say(
         f'Clearing runtime parameter "{name}" for component "{component}" on vhost "{ctl.virtual_host}" ...'
     )
@@ -663,19 +621,19 @@ def clear_parameter(ctl: Ctl) -> None:
 
 
 def set_global_parameter(ctl: Ctl) -> None:
-    name, text = ctl.need(2, 2, "<name> <json>")
+    name, text = ctl.words
     ctl.say(f'Setting global runtime parameter "{name}" to "{text}" ...')
     ctl.ask("parameter.set", component=GLOBAL, name=name, value=document(text), virtual_host="")
 
 
 def set_cluster_name(ctl: Ctl) -> None:
-    (name,) = ctl.need(1, 1, "<name>")
+    (name,) = ctl.words
     ctl.say(f"Setting cluster name to {name} ...")
     ctl.ask("parameter.set", component=GLOBAL, name="cluster_name", value=name, virtual_host="")
 
 
 def clear_global_parameter(ctl: Ctl) -> None:
-    (name,) = ctl.need(1, 1, "<name>")
+    (name,) = ctl.words
     ctl.say(f'Clearing global runtime parameter "{name}" ...')
     clear(ctl, "parameter.clear", component=GLOBAL, name=name, virtual_host="")
 
@@ -687,7 +645,7 @@ GLOBAL = "global"
 
 
 def purge_queue(ctl: Ctl) -> None:
-    (name,) = ctl.need(1, 1, "[--vhost <vhost>] <queue>")
+    (name,) = ctl.words
     ctl.say(f"Purging queue '{name}' in vhost '{ctl.virtual_host}' ...")
     with ctl.connected(ctl.virtual_host) as connection, connection.channel() as channel:
         channel.purge_queue(name)
@@ -696,7 +654,7 @@ def purge_queue(ctl: Ctl) -> None:
 def delete_queue(ctl: Ctl) -> None:
     from flintmq.client import NotFound
 
-    (name,) = ctl.need(1, 1, "[--vhost <vhost>] [--if-empty] [--if-unused] <queue>")
+    (name,) = ctl.words
     ctl.say(f"Deleting queue '{name}' on vhost '{ctl.virtual_host}' ...")
     conditions = {"if_empty": "--if-empty" in ctl.options, "if_unused": "--if-unused" in ctl.options}
     with ctl.connected(ctl.virtual_host) as connection, connection.channel() as channel:
@@ -711,7 +669,7 @@ def delete_queue(ctl: Ctl) -> None:
 def close_connection(ctl: Ctl) -> None:
     from flintmq.cli.ctl.lists import number_of
 
-    pid, reason = ctl.need(2, 2, "<pid> <explanation>")
+    pid, reason = ctl.words
     ctl.say(f"Closing connection {pid}, reason: {reason}...")
     number = number_of(pid)
     if number is None:
@@ -736,7 +694,7 @@ def close_connections(ctl: Ctl, chosen: Callable[[dict[str, Any]], bool], reason
 
 
 def close_all_connections(ctl: Ctl) -> None:
-    (reason,) = ctl.need(1, 1, "[--vhost <vhost> | --global] <explanation>")
+    (reason,) = ctl.words
     everywhere = "--global" in ctl.options
     where = "" if everywhere else f" in vhost {ctl.virtual_host}"
     ctl.say(f"Closing all connections{where}, reason: {reason}...")
@@ -744,7 +702,7 @@ def close_all_connections(ctl: Ctl) -> None:
 
 
 def close_all_user_connections(ctl: Ctl) -> None:
-    name, reason = ctl.need(2, 2, "<username> <explanation>")
+    name, reason = ctl.words
     ctl.say(f'Closing all connections of user "{name}", reason: {reason}...')
     close_connections(ctl, lambda row: row["user"] == name, reason)
 
@@ -752,83 +710,9 @@ def close_all_user_connections(ctl: Ctl) -> None:
 # The broker
 
 
-def status(ctl: Ctl) -> None:
-    with ctl.connected() as connection:
-        found = {**connection.request("broker.info").results, **totals(connection)}
-    if ctl.formatter == "json":
-        print(json.dumps(status_document(found)))
-        return
-    ctl.say(f"Status of node {NODE} ...")
-    alarms = [f"{each['resource']}: {each['reason']}" for each in found.get("alarms", ())] or ["(none)"]
-    gigabyte = 1e9
-    sections = {
-        "Runtime": {
-            "Uptime (seconds)": found["uptime-ms"] // 1000,
-            "Product": f"{found['product']} {found['version']}",
-            "RabbitMQ version": RABBITMQ_VERSION,
-            "Node name": NODE,
-        },
-        "Alarms": dict.fromkeys(alarms),
-        "Memory": {
-            "Total memory used": f"{found['memory-bytes'] / gigabyte:.4f} gb",
-            "Memory high watermark": f"{found['memory-bytes-high'] / gigabyte:.4f} gb",
-        },
-        found["counted"]: {
-            "Connection count": found["connections"],
-            "Queue count": found["queues"],
-            "Virtual host count": found["virtual-hosts"],
-        },
-    }
-    if "disk-bytes-free" in found:
-        sections["Free Disk Space"] = {"Free disk space": f"{found['disk-bytes-free'] / gigabyte:.4f} gb"}
-    for title, lines in sections.items():
-        print(f"{title}\n")
-        for name, value in lines.items():
-            print(name if value is None else f"{name}: {value}")
-        print()
-
-
-def totals(connection: Connection) -> dict[str, Any]:
-    """How much there is in all virtual hosts. Who may not list them has the counts of one, by broker.info."""
-    from flintmq.client import ServiceError
-
-    try:
-        rows = list(running_broker.rows_of(connection, "vhost.list"))
-    except ServiceError as error:
-        if error.code != 403:
-            raise
-        return {"counted": f"Totals of vhost {connection.settings.virtual_host}", "virtual-hosts": 1}
-    counts = {name: sum(row.get(name, 0) for row in rows) for name in ("queues", "connections")}
-    return {"counted": "Totals", "virtual-hosts": len(rows), **counts}
-
-
 # What scripts compare versions with: the RabbitMQ whose behaviour the broker has.
 RABBITMQ_VERSION = "3.10.8"
 NODE = "flintmq@localhost"
-
-
-def status_document(found: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "rabbitmq_version": RABBITMQ_VERSION,
-        "product_name": found["product"],
-        "product_version": found["version"],
-        "uptime": found["uptime-ms"] // 1000,
-        "alarms": [each["resource"] for each in found.get("alarms", ())],
-        "memory": {"total": found["memory-bytes"]},
-        "vm_memory_limit": found["memory-bytes-high"],
-        "disk_free": found.get("disk-bytes-free"),
-        "totals": {
-            "connection_count": found["connections"],
-            "queue_count": found["queues"],
-            "virtual_host_count": found["virtual-hosts"],
-        },
-    }
-
-
-def environment(ctl: Ctl) -> None:
-    ctl.say(f"Application environment of node {NODE} ...")
-    for name, value in ctl.ask("broker.info").items():
-        print(f"{name}: {json.dumps(value, default=str)}")
 
 
 def version(ctl: Ctl) -> None:
@@ -874,7 +758,7 @@ AWAIT_EACH_S = 0.2
 def export_definitions(ctl: Ctl) -> None:
     from flintmq.cli.operating.definitions import exported, write
 
-    (file,) = ctl.need(1, 1, "[--format json] <file>")
+    (file,) = ctl.words
     require_json(ctl)
     ctl.say(f"Exporting definitions in JSON to a file at {file} ...")
     with ctl.connected() as connection:
@@ -891,7 +775,7 @@ def require_json(ctl: Ctl) -> None:
 def import_definitions(ctl: Ctl) -> int:
     from flintmq.cli.operating.definitions import imported, read, told
 
-    (file,) = ctl.need(0, 1, "[--format json] [--dry-run] [<file>]") or ["-"]
+    (file,) = ctl.words or ["-"]
     require_json(ctl)
     ctl.say(f"Importing definitions in JSON from a file at {file} ...")
     found = read(file)
@@ -903,20 +787,25 @@ def import_definitions(ctl: Ctl) -> int:
     return SOFTWARE if report["refused_count"] else 0
 
 
-def helped(ctl: Ctl) -> None:
-    print(usage())
+def help_command(ctl: Ctl) -> None:
+    explain(ctl.words[0] if ctl.words else "")
 
 
-def usage() -> str:
-    from flintmq.cli.ctl.health import CHECKS
+def explain(command: str) -> None:
+    """What a command does and takes; without one, the commands there are."""
     from flintmq.cli.ctl.lists import LISTS
 
-    words = "flintmq ctl [--vhost <vhost>] [--quiet] [--formatter <formatter>] [--url <url>] <command>"
-    names = "\n".join(f"   {name}" for name in sorted([*COMMANDS, *CHECKS, *LISTS]))
-    return f"Usage\n\n{words}\n\nAvailable commands:\n\n{names}"
+    if not command:
+        print(overview())
+    elif command in REFUSED:
+        print(f"{command}: {REFUSED[command]}")
+    elif command not in COMMANDS:
+        raise not_found(command)
+    else:
+        print(help_of(command, LISTS[command].columns if command in LISTS else ""))
 
 
-COMMANDS: dict[str, Callable[[Ctl], int | None]] = {
+HANDLERS: dict[str, Callable[[Ctl], int | None]] = {
     each.__name__: each
     for each in (
         add_user, delete_user, change_password, authenticate_user, set_user_tags,
@@ -927,8 +816,8 @@ COMMANDS: dict[str, Callable[[Ctl], int | None]] = {
         set_policy, set_operator_policy, clear_policy, clear_operator_policy, set_parameter, clear_parameter,
         set_global_parameter, clear_global_parameter, set_cluster_name,
         purge_queue, delete_queue, close_connection, close_all_connections, close_all_user_connections,
-        trace_on, trace_off, status, environment, version, ping, check_running, await_startup,
+        trace_on, trace_off, version, ping, check_running, await_startup,
         export_definitions, import_definitions,
     )
 }  # fmt: skip
-COMMANDS["help"] = helped
+HANDLERS["help"] = help_command

@@ -6,11 +6,14 @@ A check that fails ends with 69, node_health_check with 70, as they do there.
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Callable
+from ipaddress import ip_address
 from typing import Any
 
 from flintmq.cli.ctl.ctl import NODE, RABBITMQ_VERSION, SOFTWARE, UNAVAILABLE, USAGE, Ctl, check_running
 from flintmq.cli.ctl.lists import FEATURE_FLAGS
+from flintmq.cli.ctl.node import listener_lines, listener_rows, listeners_of, node_of
 from flintmq.cli.operating import running_broker
 from flintmq.cli.output.statuses import CommandFault
 
@@ -61,11 +64,82 @@ def check_virtual_hosts(ctl: Ctl) -> None:
         print(f"Node {NODE} reported all vhosts as running")
 
 
+def check_port_listener(ctl: Ctl) -> None:
+    (text,) = ctl.words
+    if not text.isascii() or not text.isdigit() or not 0 < int(text[:6]) < 65_536:
+        raise CommandFault(f"(argument validation): {text}: expected a port from 1 to 65535", USAGE)
+    ctl.say(f"Asking node {NODE} if there's an active listener on port {text} ...")
+    require_listener(ctl, "port", int(text))
+
+
+def check_protocol_listener(ctl: Ctl) -> None:
+    (name,) = ctl.words
+    ctl.say(f"Asking node {NODE} if there's an active listener for protocol {name} ...")
+    require_listener(ctl, "protocol", PROTOCOLS.get(name, name))
+
+
+# Names of protocols that rabbitmq-diagnostics takes as well.
+PROTOCOLS = {"amqp091": "amqp", "amqps": "amqp/ssl", "amqp091/ssl": "amqp/ssl"}
+
+
+def require_listener(ctl: Ctl, what: str, wanted: int | str) -> None:
+    known = {row[what] for row in listeners_of(ctl)}
+    if wanted not in known:
+        found = ", ".join(map(str, sorted(known)))
+        raise CommandFault(
+            f"No listener for {what} {wanted} is active on node {NODE}. "
+            f"Found listeners that use the following {what}s: {found}",
+            UNAVAILABLE,
+        )
+    if not ctl.is_silent:
+        print(f"A listener for {what} {wanted} is running on node {NODE}.")
+
+
 def check_port_connectivity(ctl: Ctl) -> None:
-    """The port of AMQP that the commands use: others of the broker may be open to others alone."""
+    """All ports that the broker tells of; for who may not ask, that of AMQP, which the question came by."""
     with ctl.connected() as connection:
-        address = connection.settings.address
-    ctl.say(f"Successfully connected to {address} on node {NODE}.")
+        address = connection.settings.endpoints[0]
+        rows = listener_rows(node_of(connection))
+    if not rows:
+        ctl.say(f"Successfully connected to {address} on node {NODE}.")
+        return
+    ctl.say(f"Testing TCP connections to all active listeners on node {NODE} ...")
+    closed, ports = [], []
+    for row in rows:
+        where = ctl.options.get("--address") or place_of(row["interface"].strip("[]"), address.host)
+        if where is None:
+            continue  # on the loopback interface of another machine
+        try:
+            socket.create_connection((where, row["port"]), CONNECT_S).close()
+            ports.append(str(row["port"]))
+        except OSError as error:
+            (line,) = listener_lines([row])
+            closed.append(f"{line}: {where}: {error.strerror or error}")
+    if closed:
+        raise CommandFault(
+            f"Connection to ports of the following listeners on node {NODE} failed:\n" + "\n".join(closed),
+            UNAVAILABLE,
+        )
+    ctl.say(f"Successfully connected to ports {', '.join(dict.fromkeys(ports))} on node {NODE}.")
+
+
+CONNECT_S = 5.0
+
+
+def place_of(listening: str, host: str) -> str | None:
+    """Where a listener is reached from here; `host` is where the broker has been reached."""
+    if ip_address(listening).is_unspecified:
+        return host
+    if not ip_address(listening).is_loopback:
+        return listening
+    return listening if is_here(host) else None
+
+
+def is_here(host: str) -> bool:
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def is_running(ctl: Ctl) -> None:
@@ -79,14 +153,14 @@ def server_version(ctl: Ctl) -> None:
 
 
 def await_online_nodes(ctl: Ctl) -> None:
-    (text,) = ctl.need(1, 1, "<count>")
+    (text,) = ctl.words
     if not text.isascii() or not text.isdigit() or int(text) > 1:
         raise CommandFault(f"await_online_nodes {text}: the broker is a single node", UNAVAILABLE)
     ctl.ask("broker.info")
 
 
 def enable_feature_flag(ctl: Ctl) -> None:
-    (name,) = ctl.need(1, 1, "<feature_flag>")
+    (name,) = ctl.words
     ctl.say("Enabling all feature flags ..." if name == "all" else f'Enabling feature flag "{name}" ...')
     if name != "all" and name not in FEATURE_FLAGS:
         raise CommandFault(f"This feature flag is not supported by node {NODE}", USAGE)
@@ -131,7 +205,8 @@ CHECKS: dict[str, Callable[[Ctl], int | None]] = {
     each.__name__: each
     for each in (
         alarms, check_alarms, check_local_alarms, node_health_check, check_virtual_hosts,
-        check_port_connectivity, is_running, server_version, await_online_nodes, enable_feature_flag,
+        check_port_listener, check_protocol_listener, check_port_connectivity, is_running,
+        server_version, await_online_nodes, enable_feature_flag,
         cluster_status,
     )
 }  # fmt: skip

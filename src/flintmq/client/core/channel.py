@@ -203,6 +203,15 @@ class ChannelCore:
             _tell(consumer.inbox)
         self.told()
 
+    def told_later(self, failure: ClientError) -> ClientError:
+        """The failure for a call that was made after it: the broker has refused something else."""
+        if not isinstance(failure, ChannelClosed) or not failure.code:
+            return failure
+        text = f"channel {self.number} was closed by the broker earlier: {failure}"
+        again = type(failure)(text, failure.code, failure.text)
+        again.__cause__ = failure
+        return again
+
     def told(self) -> None:
         for consumer in self.consumers.values():
             _tell(consumer.inbox)
@@ -408,7 +417,7 @@ class ChannelCore:
 
     def check_publishable(self) -> None:
         if self.failure is not None:
-            raise self.failure
+            raise self.told_later(self.failure)
         if self.connection.failure is not None:
             raise self.connection.failure
         self.check_transaction()

@@ -501,7 +501,7 @@ class ConnectionCore(Intake):
         if self.failure is not None:
             pending.fail(self.failure)
         elif channel.failure is not None:
-            pending.fail(channel.failure)
+            pending.fail(channel.told_later(channel.failure))
         else:
             try:
                 self.protocol.call(channel.protocol, method, pending)

@@ -1,4 +1,4 @@
-"""What RabbitMQ's API has no like of: peek and search, move and copy, streams, leases, branches, alarms."""
+"""What RabbitMQ's API has no like of: peek and search, move and copy, streams, leases, branches, limits."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from flintmq.client.core.errors import ServiceError
 from flintmq.management.broker_state import shapes
 from flintmq.management.endpoints.messages import body_out, number_of, properties_out
 from flintmq.management.requests.faults import BadRequest, NotFound
-from flintmq.management.requests.routes import MONITORING, Call, endpoint, text_of
+from flintmq.management.requests.routes import ADMINISTRATOR, MONITORING, Call, endpoint, text_of
 from flintmq.wire import amqp
 from flintmq.wire.columns import Columns
 from flintmq.wire.properties import decode_basic_properties
@@ -134,6 +134,35 @@ async def alarms(call: Call) -> dict[str, Any]:
             if row.blocked
         ],
     }
+
+
+@endpoint("GET", "/api/flintmq/limits", MONITORING)
+async def limits(call: Call) -> dict[str, Any]:
+    """How much memory and disk there is, and the limits beyond which publishers wait."""
+    now = await call.context.samples.current()
+    names = ("memory-bytes", "memory-bytes-high", "disk-bytes-free", "disk-bytes-free-min")
+    return {name.replace("-", "_"): now.broker.get(name) for name in names}
+
+
+@endpoint("PUT", "/api/flintmq/limits/memory", ADMINISTRATOR, body=OBJECT)
+async def memory_limit(call: Call) -> dict[str, Any]:
+    """Sets the memory limit, until the broker ends: a `share` of the machine's memory, or `bytes`."""
+    return await limited(call, "memory-limit.set", ("share", "bytes"))
+
+
+@endpoint("PUT", "/api/flintmq/limits/disk", ADMINISTRATOR, body=OBJECT)
+async def disk_limit(call: Call) -> dict[str, Any]:
+    """Sets the limit of free disk space, until the broker ends: `bytes`, or a `memory_share`."""
+    return await limited(call, "disk-limit.set", ("bytes", "memory_share"))
+
+
+async def limited(call: Call, service: str, names: tuple[str, ...]) -> dict[str, Any]:
+    body = await call.json()
+    if len(body) != 1 or not body.keys() <= set(names):
+        raise BadRequest(f"expected one of {' and '.join(names)}")
+    arguments = {name.replace("_", "-"): value for name, value in body.items()}
+    found: dict[str, Any] = await call.ask(service, arguments)
+    return {name.replace("-", "_"): value for name, value in found.items()}
 
 
 @endpoint("GET", "/api/flintmq/services")

@@ -48,6 +48,8 @@ RUNNING = "flintmq.demo.running"  # an exclusive queue: a second demo is refused
 STREAM_BYTES_MAX = 1 << 30
 AMQP_PORT = 5672
 MANAGEMENT_PORT = 15672
+# What `flintmq[pipelines]` installs, and the demo cannot do without.
+PIPELINES_NEED = ("pyspark", "pandas", "pyarrow")
 # What `flintmq[management]` installs.
 MANAGEMENT_NEEDS = ("starlette", "uvicorn", "orjson")
 START_TIMEOUT_S = 120.0
@@ -448,6 +450,7 @@ def run(options: DemoOptions) -> int:
     for name, value in (("--rate", options.rate), ("--symbols", options.symbols)):
         if value < 1:
             raise ConfigFault(f"{name} {value}: expected a whole number from 1")
+    require_installed()
     demo = Demo(options, Clock())
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda _number, _frame: demo.ended.set())
@@ -465,6 +468,13 @@ def run(options: DemoOptions) -> int:
         view.tell("ending: feed, pipelines, broker")
         demo.stop()
     return 0
+
+
+def require_installed() -> None:
+    """A fault before anything is started: the pipelines would end a minute later, each with its own error."""
+    missing = [name for name in PIPELINES_NEED if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ConfigFault(f"the demo needs {', '.join(missing)}: pip install 'flintmq[pipelines]'")
 
 
 def free_port(usual: int) -> str:

@@ -29,7 +29,7 @@ from flintmq.server.logs import log_floods
 from flintmq.server.logs.log_lines import LogLines, LogOutput, leave_out_unused
 from flintmq.server.logs.rotated_file import RotatedFile
 from flintmq.server.process.management_process import ManagementProcess
-from flintmq.server.process.settings_change import change_settings
+from flintmq.server.process.settings_change import STAY, change_settings
 from flintmq.server.server import STOP_TIMEOUT_S, Server
 
 if TYPE_CHECKING:
@@ -198,7 +198,7 @@ def read_again(server: Server, output: LogOutput, read_settings: Callable[[], Co
             if change_settings(server, read_settings()):
                 done.append("the settings were read")
         except ConfigFault as fault:
-            log.error("the settings stay as they were: %s", fault)
+            log.error(STAY, fault)
         except Exception:
             log.exception("a bug in reading the settings again")
     log.info("SIGHUP: %s", ", ".join(done) or "nothing was read again")

@@ -102,6 +102,7 @@ class ManagementProcess:
             address, port = listening.getsockname()[:2]
             shown = f"[{address}]" if ":" in address else address
             urls.append(f"{scheme}://{shown}:{port}")
+            self.server.http_listeners.append({"protocol": scheme, "ip_address": address, "port": port})
         self.begin()
         return urls
 
@@ -139,7 +140,7 @@ class ManagementProcess:
                 "certificate": path_of(self.settings.certificate),
                 "key": path_of(self.settings.key),
                 "log_level": self.server.config.log.level,
-                "amqp": self.amqp_listeners(),
+                "amqp": self.server.amqp_listeners(),
                 "ping_s": PING_S,
                 "pipelines": path_of(self.settings.pipelines),
                 "log_file": path_of(self.server.config.log.file),
@@ -163,17 +164,6 @@ class ManagementProcess:
             self.ended()
             return
         self.watch_timer = self.server.loop.call_later(PING_S, self.watch)
-
-    def amqp_listeners(self) -> list[dict[str, object]]:
-        """Where AMQP is spoken, for those who ask."""
-        found: list[dict[str, object]] = []
-        for listener in self.server.listeners:
-            address, port = listener.socket.getsockname()[:2]
-            protocol = "amqp" if listener.context is None else "amqp/ssl"
-            if listener.speaks_fast09:
-                protocol = "amqp-fast"
-            found.append({"protocol": protocol, "ip_address": address, "port": port})
-        return found
 
     def readable(self) -> None:
         """The process is alive, wants a connection, or has ended."""

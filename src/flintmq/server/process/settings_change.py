@@ -21,12 +21,23 @@ from flintmq.server.logs.audit_log import SETTINGS
 from flintmq.server.network.certificates import Certificates
 
 if TYPE_CHECKING:
+    from flintmq.config import Limits
     from flintmq.server.server import Server
 
 log = logging.getLogger("flintmq.server")
 
-# Limits that are asked for when they are needed. Others have made buffers, files and alarms of their size.
+# Of a file with a mistake in it.
+STAY = (
+    "SIGHUP: the settings that were in force before stay in force, as the file has a mistake: %s; "
+    "correct the file and send SIGHUP again, without a restart"
+)
+# What MemoryAlarm and the journal are told when it has changed.
+MEMORY_LIMITS = ("memory_high_share", "memory_high_bytes")
+DISK_LIMITS = ("disk_free_bytes_min",)
+# Limits that are asked for when they are needed, and these. Others have made buffers of their size.
 LIVE_LIMITS = (
+    *MEMORY_LIMITS,
+    *DISK_LIMITS,
     "connections_max",
     "channels_per_connection_max",
     "consumers_per_channel_max",
@@ -128,6 +139,7 @@ class SettingsChange:
         server.config = running
         broker.configure(running)
         logging.getLogger().setLevel(running.log.level.upper())
+        self.apply_resource_limits(running.limits)
         if self.certificates is not None:
             server.show_certificates(self.certificates)
         for name in self.added_hosts:
@@ -137,6 +149,14 @@ class SettingsChange:
             broker.policies.reconfigure(self.policies)
         if any(getattr(self.old, each) != getattr(running, each) for each in static_topology.SECTIONS):
             static_topology.declare_again(broker)
+
+    def apply_resource_limits(self, limits: Limits) -> None:
+        """Those of memory and disk, if the file has others than before: what a request has set stays else."""
+        old = self.old.limits
+        if any(getattr(old, name) != getattr(limits, name) for name in MEMORY_LIMITS):
+            self.server.limit_memory(limits)
+        if any(getattr(old, name) != getattr(limits, name) for name in DISK_LIMITS):
+            self.server.limit_disk(limits.disk_free_bytes_min)
 
     def running(self) -> Config:
         """The settings that hold from now on."""
@@ -182,7 +202,7 @@ def change_settings(server: Server, new: Config) -> bool:
     try:
         change = SettingsChange(server, new)
     except ConfigFault as fault:
-        log.error("the settings stay as they were: %s", fault)
+        log.error(STAY, fault)
         if server.audit is not None:
             server.audit.note(SETTINGS, "settings", False, reason=str(fault))
         return False

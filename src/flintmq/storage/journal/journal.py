@@ -170,6 +170,15 @@ class Journal(Appender):
         is_waiting = self._in_flight is not None or bool(self.held)
         return is_waiting and self._batch.fill > self.behind_octets
 
+    def limit_batch(self, octets_max: int) -> None:
+        """The journal is behind when more than so many octets wait for the disk, or BEHIND_OCTETS."""
+        self.behind_octets = min(BEHIND_OCTETS, octets_max)
+
+    def require_free(self, octets: int) -> None:
+        """From now on there is an alarm while the disk has less free space than this."""
+        self.options = self.options._replace(disk_free_octets_min=octets)
+        self.reclaimer.watch_space()
+
     def waiting_octets(self) -> int:
         """What is in memory until the disk has it."""
         in_flight = 0 if self._in_flight is None else self._in_flight.fill

@@ -110,7 +110,7 @@ class Reclaimer:
             return
         said = error.strerror or str(error)
         if error.errno == errno.ENOSPC:
-            # As _watch_space has it: a lower disk_free_bytes_min changes nothing about that.
+            # As watch_space has it: a lower disk_free_bytes_min changes nothing about that.
             said += f"; the journal needs {2 * journal.options.segment_octets / 2**20:g} MiB free to go on"
         self.space_alarm = f"cannot prepare a segment in {journal.directory}: {said}"
         journal.refresh_alarm()
@@ -132,7 +132,7 @@ class Reclaimer:
         """A little work; called by the journal's tick and after each sync."""
         if self._journal.missing:
             return
-        self._watch_space()
+        self.watch_space()
         if not self._journal.alarm or self._journal.writer.spares:
             self.keep_spares()
         self._checkpoint_step()
@@ -149,7 +149,7 @@ class Reclaimer:
         journal = self._journal
         journal.spools.synced(journal.synced_sequence)
         # After every batch, not at the next tick: a fast publisher fills a disk in less.
-        self._watch_space()
+        self.watch_space()
         if self._checkpoint_last and journal.synced_sequence >= self._checkpoint_last:
             self.checkpoint_sequence = self._checkpoint_first
             self._checkpoint_last = 0
@@ -161,7 +161,8 @@ class Reclaimer:
             journal.emptied = False
             self.step()
 
-    def _watch_space(self) -> None:
+    def watch_space(self) -> None:
+        """Raise the alarm if the disk has too little room, or end it."""
         journal = self._journal
         if not self.space_alarm and not journal.options.disk_free_octets_min:
             return

@@ -24,6 +24,7 @@ cdef Py_ssize_t EXPIRED_MAX
 cdef Py_ssize_t EXPIRED_BYTES_MAX
 cdef Py_ssize_t HOLES_MIN
 cdef Py_ssize_t LETTER_OCTETS
+cdef Py_ssize_t LETTER_CONTENT_SHARE
 cdef Py_ssize_t LETTERS_BYTES_SHORT
 cdef Py_ssize_t LETTERS_OCTETS_MAX
 cdef long long LETTERS_SHORT_MS
@@ -117,7 +118,7 @@ cdef class Queue:
         cost=Py_ssize_t, bytes_max=Py_ssize_t, is_slow=bint, due_ms=cython.longlong
     )
     cpdef trim(self)
-    cdef Py_ssize_t letter_octets(self, Message message) except -1
+    cpdef Py_ssize_t letter_octets(self, Message message) except -1
     cdef int append(self, Message message) except -1
     cdef int page_out(self, Message message) except -1
     cpdef Py_ssize_t kept_count(self) except -1

@@ -83,8 +83,9 @@ EXPIRED_MAX = 1024
 EXPIRED_BYTES_MAX = 1_048_576
 # Dead letters are dearer, each by what it has to tell of its deaths so far: some 20 microseconds, and as much
 # again for each 128 octets of headers. A portion is some 5 ms: 200 letters of messages that died once,
-# 7 of those that have died forty times.
+# 7 of those that have died forty times. The whole content is copied several times: a mebibyte is a portion.
 LETTER_OCTETS = 128
+LETTER_CONTENT_SHARE = 32
 LETTERS_OCTETS_MAX = 32_768
 # While memory is short, a queue makes dead letters of what has expired in smaller portions, so far apart.
 # Each letter is a copy, and copies must not be made faster than they go to disk: 64 KiB in 10 ms, 6.4 MB/s.
@@ -501,8 +502,9 @@ class Queue:
 
     def letter_octets(self, message: Message) -> int:
         """What the dead letter of the message costs; 0 if there is none."""
-        has_letter = self.need_rules().settings.dead_letter_exchange is not None
-        return LETTER_OCTETS + message.header_size if has_letter else 0
+        if self.rules is None or self.rules.settings.dead_letter_exchange is None:
+            return 0
+        return LETTER_OCTETS + message.header_size + len(message.content) // LETTER_CONTENT_SHARE
 
     def append(self, message: Message) -> int:
         """Puts the message behind all others: in memory, or on disk where the queue is long."""

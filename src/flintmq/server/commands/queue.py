@@ -13,7 +13,14 @@ from flintmq.broker.queues.queue import Queue
 from flintmq.broker.queues.queue_rules import kind_of
 from flintmq.errors import ChannelFault, ConnectionFault
 from flintmq.server.commands.command import broker_channel, command, is_early, may, may_see
-from flintmq.server.commands.exchange import exists, may_chain, may_read_topic, not_default, refuse_transient
+from flintmq.server.commands.exchange import (
+    answer_bound,
+    exists,
+    may_chain,
+    may_read_topic,
+    not_default,
+    refuse_transient,
+)
 from flintmq.server.logs.audit_log import TOPOLOGY
 from flintmq.wire import amqp, methods
 
@@ -157,7 +164,8 @@ def queue_bind(session: Session, channel: Channel, method: methods.QueueBind) ->
         limits = session.broker.config.limits
         quotas.check_binding(limits, owner.virtual_host, source, queue, key, arguments)
         owner.virtual_host.bind(source, queue, key, arguments)
-    if not method.no_wait:
+        answer_bound(session, channel, method, source.find_binding(queue, key, arguments))
+    elif not method.no_wait:
         session.send(channel.number, methods.QueueBindOk())
 
 

@@ -27,6 +27,7 @@ cdef Py_ssize_t LETTER_OCTETS
 cdef Py_ssize_t LETTER_CONTENT_SHARE
 cdef Py_ssize_t LETTERS_BYTES_SHORT
 cdef Py_ssize_t LETTERS_OCTETS_MAX
+cdef Py_ssize_t RETURNED_LETTERS_OCTETS
 cdef long long LETTERS_SHORT_MS
 cdef Py_ssize_t PASS_ENTRIES
 cdef Py_ssize_t PASS_BYTES
@@ -214,6 +215,10 @@ cdef class Queue:
     cpdef give_back(self, Delivery delivery)
     @cython.locals(delivery=Delivery, count=Py_ssize_t)
     cpdef requeue(self, list deliveries, bint failed=*)
+    @cython.locals(
+        retries=Retries, delivery=Delivery, end=Py_ssize_t, index=Py_ssize_t, letters=Py_ssize_t
+    )
+    cpdef Py_ssize_t returned_together(self, list deliveries, Py_ssize_t start) except -1
     @cython.locals(rules=ActiveRules, dead=list, delivery=Delivery)
     cdef list ready_again(self, list deliveries, bint failed)
     cpdef all_returned(self)

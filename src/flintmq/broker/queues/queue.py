@@ -78,6 +78,8 @@ HOLES_MIN = 4096
 
 # Messages put back into the queue at a time, which is about a millisecond; more go back in portions.
 RETURNED_MAX = 2048
+# Of messages that have come back too often so many, by what their dead letters cost (LETTERS_OCTETS_MAX).
+RETURNED_LETTERS_OCTETS = 4096
 # Expired messages dropped at a time; more go in portions: a thousand dead letters take some milliseconds.
 EXPIRED_MAX = 1024
 EXPIRED_BYTES_MAX = 1_048_576
@@ -1216,7 +1218,8 @@ class Queue:
 
     def requeue(self, deliveries: list[Delivery], failed: bool = False) -> None:
         """Puts handed-out messages back. `failed`: a client has refused them, or their client was lost."""
-        if len(deliveries) > RETURNED_MAX:
+        if len(deliveries) > 1 and self.returned_together(deliveries, 0) < len(deliveries):
+            self.returning += 1
             self.pass_work.chores.begin(requeued(self, deliveries, failed))
             return
         for delivery in deliveries:
@@ -1238,6 +1241,21 @@ class Queue:
         if self.rules is not None:
             self.tend()
         self.mark()
+
+    def returned_together(self, deliveries: list[Delivery], start: int) -> int:
+        """How far from `start` they may go back at a time: to the end, unless these are many or die of it."""
+        end = min(len(deliveries), start + RETURNED_MAX)
+        retries = None if self.rules is None else self.rules.retries
+        if retries is None or retries.delivery_limit < 0:
+            return end
+        letters = 0
+        for index in range(start, end):
+            delivery = deliveries[index]
+            if delivery.redeliveries >= retries.delivery_limit and delivery.message is not None:
+                letters += self.letter_octets(delivery.message)
+                if letters >= RETURNED_LETTERS_OCTETS:
+                    return index + 1
+        return end
 
     def ready_again(self, deliveries: list[Delivery], failed: bool) -> list[Delivery]:
         """The deliveries that are ready at once. Others have come back too often, or wait for their retry."""
@@ -1655,11 +1673,16 @@ def sooner(due_ms: int, other_ms: int) -> int:
 
 
 def requeued(queue: Queue, deliveries: list[Delivery], failed: bool) -> Iterator[None]:
-    """Queue.requeue in portions. Until all are back the queue hands out nothing: the order would be lost."""
-    queue.returning += 1
+    """Queue.requeue in portions. Until all are back the queue hands out nothing: the order would be lost.
+
+    The caller has noted that in `returning`.
+    """
+    start = 0
     try:
-        for start in range(0, len(deliveries), RETURNED_MAX):
-            queue.requeue(deliveries[start : start + RETURNED_MAX], failed)
+        while start < len(deliveries):
+            end = queue.returned_together(deliveries, start)
+            queue.requeue(deliveries[start:end], failed)
+            start = end
             yield
     finally:
         queue.all_returned()

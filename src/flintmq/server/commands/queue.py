@@ -140,8 +140,11 @@ def named_queue(owner: BrokerChannel, name: str, operation: Operation) -> Queue:
 def caught_up(queue: Queue) -> Queue:
     """The queue after waiting consumers have had what is theirs, be it from the same read.
 
-    Where they may refuse they are asked for some milliseconds at most; the rest is for the next pass.
+    Where they may refuse they are asked for some milliseconds at most; the rest is for the next pass. Nobody
+    takes anything from a stream, so its readers wait for the pass: each new one would feed all before it.
     """
+    if queue.is_stream:
+        return queue
     if queue.dirty and queue.selective:
         pass_work = queue.pass_work
         unbounded, pass_work.portion = pass_work.portion, OFFERED_MAX

@@ -361,3 +361,30 @@ def test_a_content_on_a_channel_of_a_high_number_counts_as_any_other(playbook: P
     client >> frame(amqp.FRAME_BODY, 65_535, bytes(100_000))
     assert client.session.is_publisher()
     assert client.session.content_bytes() == 100_000
+
+
+@pytest.mark.parametrize("is_asked_for", [False, True], ids=["basic.deliver", "basic.get"])
+def test_a_large_body_in_memory_leaves_in_pieces(is_asked_for: bool) -> None:
+    """However much room there is: to copy all of it into the output would take long."""
+    playbook = Playbook()
+    client, other = playbook.client(), playbook.client()
+    client.declares("q")
+    body = bytes(range(256)) * 40_000
+    client.publishes("q", body, b"behind")
+    output = other.session.output
+    with playbook.one_pass():
+        if is_asked_for:
+            other >> methods.BasicGet(queue="q", no_ack=True)
+        else:
+            other >> methods.BasicConsume(queue="q", consumer_tag="c", no_ack=True)
+            other << methods.BasicConsumeOk(consumer_tag="c")
+            playbook.broker.finish_pass()
+        assert output.streaming == 1
+        assert output.pending() < 1000
+    found = other.next(1)
+    assert isinstance(found, Carried)
+    assert found.body == body
+    if not is_asked_for:
+        behind = other.next(1)
+        assert isinstance(behind, Carried)
+        assert behind.body == b"behind"

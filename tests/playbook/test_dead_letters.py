@@ -74,6 +74,73 @@ def test_a_large_letter_takes_the_turn_of_its_client() -> None:
     assert pass_work.copies > 8192, "as much as one read of a client may bring"
 
 
+def holds(client: Client, count: int) -> None:
+    for _ in range(count):
+        client >> BasicGet(queue="q")
+        client.next(1)
+
+
+def takes_one_step(playbook: TimedPlaybook) -> None:
+    """What goes in portions gets one step in this pass."""
+    pass_work = playbook.broker.pass_work
+    pass_work.chores.pass_number, pass_work.chores.credit = pass_work.passes, 1
+
+
+@pytest.mark.parametrize(("octets", "together"), [(10, 8), (30_000, 2), (65_536, 1), (1_000_000, 1)])
+def test_rejected_together_by_what_their_letters_cost(octets: int, together: int) -> None:
+    playbook = TimedPlaybook()
+    client = playbook.client()
+    with_morgue(client)
+    client.publishes("q", *[bytes(octets)] * 8)
+    holds(client, 8)
+    with playbook.one_pass():
+        takes_one_step(playbook)
+        client >> BasicNack(delivery_tag=8, multiple=True, requeue=False)
+        assert (playbook.depth("morgue"), playbook.queue("q").unacked) == (together, 8 - together)
+    assert (playbook.depth("morgue"), playbook.queue("q").unacked) == (8, 0)
+
+
+def test_many_are_rejected_together_where_they_become_no_letters() -> None:
+    playbook = TimedPlaybook()
+    client = playbook.client()
+    client.declares("q")
+    client.publishes("q", *[b"1"] * 500)
+    holds(client, 500)
+    with playbook.one_pass():
+        takes_one_step(playbook)
+        client >> BasicNack(delivery_tag=500, multiple=True, requeue=False)
+        assert playbook.queue("q").unacked == 0
+
+
+@pytest.mark.parametrize("is_lost", [False, True], ids=["basic.nack", "connection lost"])
+def test_what_has_come_back_too_often_dies_in_portions(is_lost: bool) -> None:
+    playbook = TimedPlaybook()
+    client = playbook.client()
+    with_morgue(client, delivery_limit=1)
+    client.publishes("q", *[b"%d" % number for number in range(300)])
+    holds(client, 300)
+    client >> BasicNack(delivery_tag=300, multiple=True, requeue=True)
+    assert playbook.depth("q") == 300
+    other = playbook.client()
+    holds(other, 299)
+    queue = playbook.queue("q")
+    client >> BasicGet(queue="q")
+    client.next(1)
+    with playbook.one_pass():
+        takes_one_step(playbook)
+        if is_lost:
+            other.session.release()
+        else:
+            other >> BasicNack(delivery_tag=299, multiple=True, requeue=True)
+        assert playbook.depth("morgue") < 50
+        assert playbook.depth("morgue") + queue.unacked == 300
+        assert queue.returning
+    assert (playbook.depth("morgue"), queue.unacked, queue.returning) == (299, 1, 0)
+    client >> BasicNack(delivery_tag=301, requeue=True)
+    found = [playbook.queue("morgue").take().message for _ in range(300)]  # type: ignore[union-attr]
+    assert [int(each.content[each.header_size :]) for each in found] == [*range(299), 299]
+
+
 def test_counts_have_64_bits_like_those_of_rabbitmq() -> None:
     """Clients in Java cast them to Long, which an Integer is not."""
     playbook = TimedPlaybook()

@@ -115,6 +115,27 @@ def test_so_many_octets(narrow: Client) -> None:
     assert "over 100 octets" in refused(narrow, amqp.RESOURCE_ERROR)
 
 
+@pytest.mark.parametrize("settled", [3, 4])
+def test_so_many_settlements(settled: int) -> None:
+    """As many as a transaction of the tx class may have; a dead letter counts for one, unlike there."""
+    client = Playbook(parse("[limits]\nsettlements_per_transaction_max = 3")).client()
+    client.declares("q")
+    select(client)
+    client.publishes("q", *[b"m"] * settled)
+    tags = [taken(client)[0] for _ in range(settled)]
+    client >> start()
+    client << started()
+    client >> methods.BasicNack(delivery_tag=tags[1], multiple=True, requeue=False)
+    client >> methods.BasicAck(delivery_tag=tags[-1], multiple=True)
+    if settled > 3:
+        assert "over 3 settlements" in refused(client, amqp.RESOURCE_ERROR)
+        return
+    client >> end()
+    client << ended()
+    client >> commit(one_phase=True)
+    client << committed()
+
+
 # Copies
 
 

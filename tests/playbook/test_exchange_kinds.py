@@ -268,6 +268,97 @@ def test_history_takes_so_much_memory(client: Client) -> None:
     assert counts(client, "q") == [7]
 
 
+LONG = 1000
+
+
+def long_past(client: Client) -> list[bytes]:
+    """What an exchange `x` remembers: more than one step hands over."""
+    declare(client, "x", "x-recent-history", x_recent_history_length=LONG)
+    past = [b"%d" % number for number in range(LONG)]
+    for body in past:
+        send(client, "x", "", body)
+    return past
+
+
+def test_a_long_past_is_handed_over_in_portions(client: Client, playbook: Timed) -> None:
+    """The answer comes behind the last of them. Until then the broker reads no more of its connection."""
+    past = long_past(client)
+    client.declares("q")
+    other = playbook.client()
+    queue = playbook.broker.virtual_hosts["/"].queues["q"]
+    with playbook.one_pass():
+        chores = playbook.broker.pass_work.chores
+        chores.pass_number, chores.credit = playbook.broker.pass_work.passes, 2
+        client >> methods.QueueBind(queue="q", exchange="x")
+        client.hears_nothing()
+        assert client.session.number in playbook.broker.pass_work.asking
+        assert 0 < queue.message_count() < LONG
+        send(other, "x", "", b"of another")
+        assert queue.message_count() < LONG
+    client << methods.QueueBindOk()
+    send(client, "x", "", b"mine")
+    bodies = client.gets_all("q")
+    assert [body for body in bodies if body != b"of another"] == [*past, b"mine"]
+    assert bodies.count(b"of another") == 1
+
+
+def test_a_past_goes_to_many_queues_in_portions(client: Client, playbook: Timed) -> None:
+    past = long_past(client)
+    names = [f"q{number}" for number in range(100)]
+    queues(client, "amq.fanout", *names)
+    other = playbook.client()
+    with playbook.one_pass():
+        chores = playbook.broker.pass_work.chores
+        chores.pass_number, chores.credit = playbook.broker.pass_work.passes, 1
+        client >> methods.ExchangeBind(source="x", destination="amq.fanout")
+        found = playbook.broker.virtual_hosts["/"].queues
+        assert sum(found[name].message_count() for name in names) < len(names)
+        other >> methods.QueueDelete(queue="q99", no_wait=True)
+    client << methods.ExchangeBindOk()
+    assert {found[name].message_count() for name in names[:-1]} == {LONG}
+    assert client.gets_all("q98") == past
+
+
+@pytest.mark.parametrize("is_bound_again", [False, True])
+def test_a_binding_that_ends_meanwhile_gets_no_more(
+    client: Client, playbook: Timed, is_bound_again: bool
+) -> None:
+    past = long_past(client)
+    client.declares("q")
+    other = playbook.client()
+    with playbook.one_pass():
+        chores = playbook.broker.pass_work.chores
+        chores.pass_number, chores.credit = playbook.broker.pass_work.passes, 1
+        client >> methods.QueueBind(queue="q", exchange="x")
+        other >> methods.QueueUnbind(queue="q", exchange="x")
+        if is_bound_again:
+            other >> methods.QueueBind(queue="q", exchange="x", no_wait=True)
+    other << methods.QueueUnbindOk()
+    client << methods.QueueBindOk()
+    found = client.gets_all("q")
+    some = len(found) - LONG * is_bound_again
+    assert 0 < some < LONG
+    assert found == past[:some] + past * is_bound_again
+
+
+@pytest.mark.parametrize(
+    "end", [methods.QueueDelete(queue="q", no_wait=True), methods.ExchangeDelete(exchange="x", no_wait=True)]
+)
+def test_an_end_of_the_binding_goes_meanwhile(client: Client, playbook: Timed, end: methods.Method) -> None:
+    long_past(client)
+    client.declares("q")
+    queue = playbook.broker.virtual_hosts["/"].queues["q"]
+    other = playbook.client()
+    with playbook.one_pass():
+        chores = playbook.broker.pass_work.chores
+        chores.pass_number, chores.credit = playbook.broker.pass_work.passes, 1
+        client >> methods.QueueBind(queue="q", exchange="x")
+        other >> end
+        count = queue.message_count()
+    client << methods.QueueBindOk()
+    assert queue.message_count() == (0 if queue.deleted else count)
+
+
 # x-message-deduplication
 
 

@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 from playbook.dialogue import Carried, Client, Playbook, carrying, frame
 
+from flintmq.broker.services.browsing import PIECE_BYTES
 from flintmq.broker.store.spooling import HELD_BYTES_MAX
 from flintmq.clock import Clock
 from flintmq.config import Access, Config, RealmSettings, Storage
 from flintmq.server.data_directory import open_broker
 from flintmq.storage.disk import Disk
 from flintmq.wire import amqp, methods
+from flintmq.wire.columns import Columns
 from flintmq.wire.methods import encode_method
 from flintmq.wire.properties import TunnelProperties
 
@@ -476,6 +478,58 @@ def test_a_message_that_shows_its_ticket_goes_to_a_file_too(playbook: Playbook, 
     assert client.hears(methods.ChannelClose).reply_code == 403
     synced(playbook)
     assert spools(tmp_path) == 0
+
+
+# Looked at without being taken
+
+
+def peeked(client: Client, **arguments: Any) -> list[bytes]:
+    """The bodies that queue.peek finds in `q`."""
+    asked = methods.BasicPublish(exchange="amq.system", routing_key="queue.peek")
+    given = {"queue": "q", **{name.replace("_", "-"): value for name, value in arguments.items()}}
+    client >> carrying(asked, headers=given, reply_to="replies")
+    client >> methods.BasicGet(queue="replies", no_ack=True)
+    found = client.next(1)
+    assert isinstance(found, Carried), found
+    assert found.properties.headers is not None
+    assert "error-code" not in found.properties.headers, found.properties.headers
+    return Columns(found.body).values("value")
+
+
+def test_a_look_at_large_bodies_goes_in_portions(playbook: Playbook, client: Client) -> None:
+    """Also where one of them is acked while it is read."""
+    client.declares("q", durable=True)
+    client.declares("replies")
+    client.publishes("q", b"small", LARGE, b"s" * 7, LARGE, delivery_mode=2)
+    synced(playbook)
+    assert peeked(client, max_bytes=20_000_000) == [b"small", LARGE, b"s" * 7, LARGE]
+    assert peeked(client) == [b"small", LARGE, b"s" * 7], "as much as the reply may hold"
+    other = playbook.client()
+    pass_work = playbook.broker.pass_work
+    asked = methods.BasicPublish(exchange="amq.system", routing_key="queue.peek")
+    with playbook.one_pass():
+        chores = pass_work.chores
+        chores.pass_number, chores.credit, chores.credit_s = pass_work.passes, 3, 60.0
+        client >> carrying(asked, headers={"queue": "q", "max-bytes": 20_000_000}, reply_to="replies")
+        assert client.session.number in pass_work.asking, "it is not done in one go"
+        for _ in range(2):
+            other >> methods.BasicGet(queue="q", no_ack=True)
+            other.next(1)
+    client >> methods.BasicGet(queue="replies", no_ack=True)
+    found = client.next(1)
+    assert isinstance(found, Carried)
+    assert Columns(found.body).values("value") == [b"small", LARGE, b"s" * 7, LARGE]
+
+
+@pytest.mark.parametrize("at", [0, PIECE_BYTES - 3, 3 * PIECE_BYTES - 1, 5_000_000])
+def test_a_text_is_found_wherever_it_is_in_a_large_body(client: Client, at: int) -> None:
+    body = bytearray(5_100_000)
+    body[at : at + 6] = b"needle"
+    client.declares("q", durable=True)
+    client.declares("replies")
+    client.publishes("q", bytes(body), b"hay")
+    assert peeked(client, contains="needle") == [bytes(body)]
+    assert peeked(client, contains="needles") == []
 
 
 # Bodies that the disk does not give

@@ -1,7 +1,7 @@
 """Distributed transactions of simulated clients, beside what the model makes of them.
 
 A branch is open on one channel; any channel may prepare, commit or roll it back. A commit that is larger
-than a group is decided first and handed over later: `follow_decided` keeps the model up with that.
+than a group is decided first, and settled and handed over later: `follow_decided` keeps the model up with it.
 What a prepared branch has locked is out with nobody, and after a crash it is ahead of all others.
 """
 
@@ -100,20 +100,12 @@ class BranchActions(Actions):
         self.committing = set()
         self.lock(branch)
         commit = branch.commit = Commit(self.store.last())
-        for copy, way in branch.locked:
-            if way == "reject":
-                letter = self.die(copy, "rejected", commit.sequence)
-                if letter is not None:
-                    commit.published.append(letter)
-            elif way == "ack":
-                self.model.settle(copy, commit.sequence)
-            if way != "requeue" and copy.sequence:
-                commit.settled.append(copy)
-        for copy, way in branch.locked:
-            if way == "requeue":
-                self.return_locked(copy)
-        branch.locked.clear()
+        back = [copy for copy, way in branch.locked if way == "requeue"]
+        branch.locked = [each for each in branch.locked if each[1] != "requeue"]
         real = self.host.branches.branches.get(branch.xid)
+        self.settle_locked(branch, 0 if real is None else len(real.locks), commit.sequence)
+        for copy in back:
+            self.return_locked(copy)
         if real is not None:
             assert real.state is BranchState.DECIDED
             branch.state = "decided"
@@ -129,6 +121,20 @@ class BranchActions(Actions):
         self.groups.append({number for _, _, number, _ in branch.gathered})
         client.unheard.append((f"commit {branch.xid}", commit.sequence))
 
+    def settle_locked(self, branch: ModelBranch, left: int, sequence: int) -> None:
+        """What was settled leaves its queues, but for the last ones, which the branch has locked still."""
+        settled = branch.locked[: len(branch.locked) - left]
+        branch.locked = branch.locked[len(settled) :]
+        for copy, way in settled:
+            if way == "reject":
+                letter = self.die(copy, "rejected", sequence)
+                if letter is not None and branch.commit is not None:
+                    branch.commit.published.append(letter)
+            else:
+                self.model.settle(copy, sequence)
+            if copy.sequence and branch.commit is not None:
+                branch.commit.settled.append(copy)
+
     def hand_over(self, branch: ModelBranch, end: int) -> None:
         for exchange, key, number, persistent in branch.gathered[branch.applied : end]:
             if not exchange or exchange in self.known_exchanges():
@@ -138,9 +144,10 @@ class BranchActions(Actions):
         branch.applied = end
 
     def follow_decided(self) -> None:
-        """What the broker has handed over since the last time."""
+        """What the broker has settled and handed over since the last time."""
         for branch in list(self.model.decided):
             real = self.host.branches.branches.get(branch.xid)
+            self.settle_locked(branch, 0 if real is None else len(real.locks), self.store.last())
             if real is None:
                 self.hand_over(branch, len(branch.gathered))
                 self.model.decided.remove(branch)

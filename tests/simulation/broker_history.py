@@ -62,8 +62,9 @@ class BrokerHistory(AdministrationActions):
             chance.choice((100, 1000, 1_048_576)),
             chance.choice((1, 2, 5, 1024)),
         )
-        # The largest commit in one group, and how much of a larger one is handed over at a time.
-        self.commit_limits = chance.choice(((1 << 25, 0), (1 << 25, 0), (0, 0), (300, 100), (1000, 2000)))
+        # The largest commit in one group, and how much of a larger one is handed over at a time. Below 0
+        # every commit is large, and settles one message at a time.
+        self.commit_limits = chance.choice(((1 << 25, 0), (1 << 25, 0), (-1, 0), (300, 100), (1000, 2000)))
         self.weights = [chance.choice((1, 1, 3)) for _ in ACTIONS]
         self.dtx_share = chance.choice((0.0, 0.0, 0.2, 0.8))
         self.lease_share = chance.choice((0, 1, 1, 4))
@@ -137,6 +138,8 @@ class BrokerHistory(AdministrationActions):
         store.kept_bytes_lean, store.loaded_messages = self.limits[3:]
         outcomes = self.host.branches.outcomes
         outcomes.group_bytes_max, outcomes.portion_bytes = self.commit_limits
+        if outcomes.group_bytes_max < 0:
+            outcomes.group_settled_max = outcomes.portion_settled = 0
         return failed
 
     def run(self, steps: int) -> None:

@@ -119,8 +119,9 @@ class FaultCheck(RecoveredCheck):
             if queue.deleted or queue.number not in self.found:
                 assert queue.deleted or queue.name == self.deleting, f"{queue.name} is lost"
                 continue
+            settling = {copy.number for branch in self.model.decided for copy, _ in branch.locked}
             for copy in queue.copies.values():
-                if copy.sequence and copy.number not in self.touched:
+                if copy.sequence and copy.number not in self.touched and copy.number not in settling:
                     there = self.holds(queue.number, copy.number) or self.is_elsewhere(queue, copy)
                     assert there, f"{copy.number} of {queue.name} is lost"
         for branch in self.model.branches.values():

@@ -89,6 +89,7 @@ class RecoveredCheck:
         # Of branches: the messages each one holds in order, and by the queue's number what it has locked.
         self.staged: dict[Branch, list[int]] = {}
         self.locked: dict[int, dict[int, tuple[Branch, str]]] = {}
+        self.lock_order: dict[Branch, list[tuple[int, int]]] = {}  # of each branch: queue and message
         # By the queue's number: what readers hold under leases, and whether it is marked as handed out.
         self.leased: dict[int, dict[int, bool]] = {}
         # By exchange and message: when it is due, and its entry; by the stream's number: what it holds.
@@ -247,6 +248,7 @@ class RecoveredCheck:
         assert store is not None
         messages = store.staged(list(branch.entries))
         self.staged[branch] = [self.number_of(message) for message in messages if message is not None]
+        order = self.lock_order[branch] = []
         for lock, message in zip(
             branch.locks, store.load([lock.entry << 1 for lock in branch.locks]), strict=True
         ):
@@ -254,6 +256,7 @@ class RecoveredCheck:
             number = self.number_of(message)
             assert number not in self.found[lock.queue.number], f"{number} is locked and ready"
             self.locked[lock.queue.number][number] = (branch, lock.settlement.name.lower())
+            order.append((lock.queue.number, number))
             due_ms, _ = self.fact_of(lock.queue, message, True)
             notes = returns_of(lock.queue)
             # It has not come back by the crash: the branch has it still.
@@ -288,9 +291,15 @@ class RecoveredCheck:
         assert value in allowed, f"{key} is {value}, allowed are {allowed}"
 
     def is_decided(self, number: int) -> bool:
+        """Whether the message is on its way out of a branch, to its queues or to be a dead letter."""
         return any(
             number in staged and branch.state is BranchState.DECIDED for branch, staged in self.staged.items()
-        )
+        ) or any(self.is_to_be_settled(queue, number) for queue in self.locked)
+
+    def is_to_be_settled(self, queue: int, number: int) -> bool:
+        """Whether a branch that is decided has locked the message."""
+        found = self.locked[queue].get(number)
+        return found is not None and found[0].state is BranchState.DECIDED
 
     def fact_of(self, queue: Queue, message: Message, handed_out: bool) -> tuple[int, int]:
         now_ms = self.broker.timetable.now_ms()
@@ -392,6 +401,12 @@ class RecoveredCheck:
                 is_noted = copy.heard and self.keeps_delivered_marks
                 if is_noted or 0 < copy.handed_out <= self.floor:
                     assert marks[number], f"{number} of {queue.name} was handed out and does not say so"
+            for number in self.locked[queue.number]:
+                copy = queue.copies.get(number) or queue.left.get(number)
+                assert copy is not None, f"{number} of {queue.name} is locked"
+                assert not copy.settled or copy.settled > self.floor, (
+                    f"{number} of {queue.name} is locked again"
+                )
             for copy in queue.copies.values():
                 if 0 < copy.sequence <= self.floor:
                     there = self.holds(queue.number, copy.number)
@@ -406,6 +421,7 @@ class RecoveredCheck:
         for copy in commit.settled:
             if copy.queue.number in self.found:
                 is_there = self.holds(copy.queue.number, copy.number)
+                is_there = is_there and not self.is_to_be_settled(copy.queue.number, copy.number)
                 if is_there or copy.sequence <= self.floor:
                     happened[not is_there] = copy
         assert len(happened) < 2, f"half a commit: {happened[True].number} but not {happened[False].number}"
@@ -538,10 +554,8 @@ class RecoveredCheck:
             for number in staged:
                 exchange, key, persistent = self.sent[number]
                 fresh.gathered.append((exchange, key, number, persistent))
-            for queue, those in self.locked.items():
-                for number, (by, way) in those.items():
-                    if by is branch:
-                        fresh.locked.append((queues[queue].copies[number], way))
+            for queue, number in self.lock_order[branch]:
+                fresh.locked.append((queues[queue].copies[number], self.locked[queue][number][1]))
             model.branches[fresh.xid] = fresh
             if fresh.state == "decided":
                 model.decided.append(fresh)

@@ -231,3 +231,23 @@ def test_the_files_of_a_deleted_stream_go_when_the_journal_knows(bench: Bench) -
     assert streams.storage.numbers() == [number]
     come_to_rest(bench)
     assert streams.storage.numbers() == []
+
+
+def test_readers_of_a_stream_are_fed_by_the_pass_alone(bench: Bench) -> None:
+    """Else each consumer that comes would have all before it fed at once, however much there is."""
+    client = bench.client()
+    declare(client, "s", queue_type="stream")
+    for number in range(3):
+        publish(client, "s", b"%d" % number)
+    come_to_rest(bench)
+    readers = [bench.client(), bench.client()]
+    for reader in readers:
+        reader.say(1, methods.BasicQos(prefetch_count=10))
+        offset = {"x-stream-offset": "first"}
+        reader.say(1, methods.BasicConsume(queue="s", consumer_tag="c", arguments=offset))
+    client.say(1, methods.QueueDeclare(queue="s", passive=True))
+    for reader in readers:
+        assert [each for each in reader.written() if isinstance(each.method, methods.BasicDeliver)] == []
+    bench.broker.finish_pass()
+    for reader in readers:
+        assert [each.body for each in reader.written()] == [b"0", b"1", b"2"]

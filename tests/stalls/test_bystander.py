@@ -444,6 +444,25 @@ def commit_branch(scene: Scene, count: int) -> Work:
     return work
 
 
+def commit_rejected(scene: Scene, count: int) -> Work:
+    """A prepared branch that has rejected so many messages, which become dead letters."""
+    xid = Xid(1, b"stalls", b"1").octets()
+    scene.peer.call(1, methods.QueueDeclare(queue="dead"))
+    holder = held(scene, count, **{"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"})
+    holder.call(1, methods.BasicCancel(consumer_tag="holder"))
+    holder.call(1, methods.DtxDemarcationSelect())
+    holder.call(1, methods.DtxDemarcationStart(xid=xid))
+    holder.send(1, methods.BasicNack(delivery_tag=count, multiple=True, requeue=False))
+    holder.call(1, methods.DtxDemarcationEnd(xid=xid))
+    holder.call(1, methods.DtxCoordinationPrepare(xid=xid))
+
+    def work() -> None:
+        holder.call(1, methods.DtxCoordinationCommit(xid=xid))
+        assert scene.peer.call(1, methods.QueueDeclare(queue="dead", passive=True)).message_count == count
+
+    return work
+
+
 def roll_branch_back(scene: Scene, count: int) -> Work:
     xid = branch(scene, count)
 
@@ -586,6 +605,7 @@ OPERATIONS: dict[str, Prepare] = {
     "tx.commit, acks": commit_settled(is_ack=True),
     "tx.commit, dead letters": commit_settled(is_ack=False),
     "dtx.commit": commit_branch,
+    "dtx.commit, dead letters": commit_rejected,
     "dtx.rollback": roll_branch_back,
     "exchange.delete, delaying": delete_delaying,
     "queue.lease": lease,

@@ -160,7 +160,7 @@ class Broker:
         if self.staging is not None:
             self.staging.limits = config.staging
         for host in self.virtual_hosts.values():
-            host.limit_branches(config.dtx)
+            host.configure_branches(config)
 
     def open_virtual_host(self, name: str) -> VirtualHost:
         """A new one, with nothing in it but what every virtual host has."""
@@ -168,7 +168,7 @@ class Broker:
         host.broker = self
         host.policies = host.router.policies = self.policies
         host.router.services = request
-        host.limit_branches(self.config.dtx)
+        host.configure_branches(self.config)
         host.router.dead_letters.header_bytes_max = self.config.limits.frame_bytes_max - HEADER_MARGIN_BYTES
         host.streams = host.router.streams = self.streams
         self.virtual_hosts[name] = host

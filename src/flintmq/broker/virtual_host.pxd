@@ -15,7 +15,7 @@ cdef class VirtualHost:
     cdef public object streams
     cdef readonly PassWork pass_work
     cdef readonly Router router
-    cdef readonly object dtx_limits
+    cdef readonly object config
     cdef object _branches
     cdef public object broker
     cdef readonly Py_ssize_t binding_count

@@ -30,7 +30,7 @@ from flintmq.broker.queues.queue_rules import STREAM, Given, check_arguments, ch
 from flintmq.broker.scheduling.pass_work import PassWork
 from flintmq.broker.topology_journal import TopologyJournal
 from flintmq.broker.topology_teardown import HostTeardown
-from flintmq.config import Dtx
+from flintmq.config import Config
 from flintmq.errors import ChannelFault
 from flintmq.ordered_names import OrderedNames
 from flintmq.wire import amqp
@@ -70,7 +70,7 @@ class VirtualHost:
         "_branches",
         "binding_count",
         "broker",
-        "dtx_limits",
+        "config",
         "exchange_names",
         "exchanges",
         "exclusive",
@@ -102,7 +102,7 @@ class VirtualHost:
         self.router = Router(name, self.exchanges, self.queues, pass_work, store)
         self.falling = HostTeardown(self)  # what was deleted and is being taken apart
         self.router.departures = self.falling
-        self.dtx_limits = Dtx()  # until the broker gives those of its settings
+        self.config = Config()  # until the broker gives its own
         self._branches: Branches | None = None
         self.streams: Streams | None = None
         self.binding_count = 0  # of all exchanges together
@@ -124,14 +124,14 @@ class VirtualHost:
             # For the first transaction: six modules take two milliseconds to load, and most hosts have none.
             from flintmq.broker.transactions.dtx_branches import Branches
 
-            self._branches = Branches(self.router, self.dtx_limits)
+            self._branches = Branches(self.router, self.config)
         return self._branches
 
-    def limit_branches(self, limits: Dtx) -> None:
-        """From now on."""
-        self.dtx_limits = limits
+    def configure_branches(self, config: Config) -> None:
+        """From now on the limits of these settings hold."""
+        self.config = config
         if self._branches is not None:
-            self._branches.limits = limits
+            self._branches.configure(config)
 
     def bury(self, queue: Queue, messages: list[Message], reason: str) -> None:
         """The queue has given these up: dead letters, or messages for their publishers."""

@@ -7,6 +7,7 @@ cdef Py_ssize_t OUTPUT_BYTES_MAX
 cdef Py_ssize_t OUTPUT_BYTES_STOP
 cdef Py_ssize_t POOL_BUFFERS_MAX
 cdef Py_ssize_t TIGHT_BYTES_MAX
+cdef Py_ssize_t WHOLE_BYTES_MAX
 cdef Py_ssize_t TIGHT_BYTES_STOP
 cdef Py_ssize_t STREAM_BYTES_MAX
 cdef Py_ssize_t STREAMS_READ_MAX

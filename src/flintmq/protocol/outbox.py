@@ -34,6 +34,8 @@ STREAMS_MAX = 4096
 # What a connection may have waiting where all of them together have more than their budget, and when it must
 # read first; bodies over the former then leave in pieces, read from the message as the peer takes them.
 TIGHT_BYTES_MAX = 16_384
+# A larger content never waits here whole: to make room for 60 MiB and to copy them takes 60 ms.
+WHOLE_BYTES_MAX = 4_194_304
 TIGHT_BYTES_STOP = 262_144
 # 16 connections being written to at once is common, each a buffer: 16 x 512 KiB = 8 MiB kept at most.
 POOL_BUFFERS_MAX = 16
@@ -308,7 +310,7 @@ class Output:
 
     def streams_large(self, size: int) -> bool:
         """Whether a content of this size should leave in pieces although it lies in memory."""
-        return size > TIGHT_BYTES_MAX and self.room.is_tight
+        return size > WHOLE_BYTES_MAX or (size > TIGHT_BYTES_MAX and self.room.is_tight)
 
     def stream(self, channel: int, body: Body, told: Told, tag: int = 0) -> None:
         """The body of the content whose header was written last on this channel; `tag` is its delivery's."""

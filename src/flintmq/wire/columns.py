@@ -165,31 +165,42 @@ class Columns:
 
 
 class Column(NamedTuple):
-    """What an encoder has for one column: numbers as int64 octets, or starts as int32 octets with data."""
+    """What an encoder has for one column: numbers as int64 octets, or starts as int32 octets with data.
+
+    Data that is large may be in pieces.
+    """
 
     number: int
     values: bytes
-    data: bytes | None = None
+    data: bytes | list[bytes] | None = None
 
 
 def encode(count: int, first_offset: int, next_offset: int, columns: list[Column]) -> bytes:
     """The same octets as the broker's builder makes: for tests, and for those who keep columns elsewhere."""
+    return b"".join(encoded(count, first_offset, next_offset, columns))
+
+
+def encoded(count: int, first_offset: int, next_offset: int, columns: list[Column]) -> list[bytes]:
+    """The same in pieces, without a copy of the data."""
     at = HEAD_BYTES + len(columns) * ENTRY_BYTES
     parts = [_HEAD.pack(MAGIC, VERSION, len(columns), count, first_offset, next_offset)]
     body: list[bytes] = []
     for column in columns:
-        values = padded(column.values)
-        data_at = at + len(values)
+        octets = len(column.values)
+        data_at = at + octets + padding(octets)
+        body += [column.values, bytes(padding(octets))]
         if column.data is None:
-            entry = _ENTRY.pack(column.number, INT64, 0, at, at, len(column.values))
-            body.append(values)
+            parts.append(_ENTRY.pack(column.number, INT64, 0, at, at, octets))
+            at = data_at
         else:
-            entry = _ENTRY.pack(column.number, OCTETS, 0, at, data_at, len(column.data))
-            body += [values, padded(column.data)]
-        parts.append(entry)
-        at += len(values) + (0 if column.data is None else len(padded(column.data)))
-    return b"".join(parts + body)
+            pieces = [column.data] if isinstance(column.data, bytes) else column.data
+            size = sum(map(len, pieces))
+            parts.append(_ENTRY.pack(column.number, OCTETS, 0, at, data_at, size))
+            body += [*pieces, bytes(padding(size))]
+            at = data_at + size + padding(size)
+    return parts + body
 
 
-def padded(octets: bytes) -> bytes:
-    return octets + bytes(-len(octets) % 8)
+def padding(octets: int) -> int:
+    """How many octets there are from here to where the next column begins."""
+    return -octets % 8

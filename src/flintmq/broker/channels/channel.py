@@ -457,10 +457,10 @@ class Channel:
             self.pass_work.chores.begin(teardown.returned(self, take, False))
         elif requeue:
             self.requeue(deliveries, what == "basic.reject")
-        elif len(deliveries) > teardown.REFUSED:
-            self.pass_work.chores.begin(teardown.settled(self.refuse, deliveries, teardown.REFUSED))
-        else:
+        elif len(deliveries) < 2 or teardown.refused_together(deliveries, 0) == len(deliveries):
             self.refuse(deliveries)
+        else:
+            self.pass_work.chores.begin(teardown.refused(self, deliveries))
 
     def refuse(self, deliveries: list[Delivery]) -> None:
         """Rejected without requeue: dead letters, where the queue has an exchange for them."""

@@ -1,12 +1,17 @@
 """x-recent-history: a queue that is bound to the exchange gets the messages of the recent past first.
 
 The history lives in memory, and ends with the process. Large messages, with bodies on disk, are left out.
+A new binding routes at once. The past is handed over in portions, and whoever binds is answered when it has
+been: what the binder publishes afterwards comes behind the past, what others publish may come between.
 This module does not import queues: compiled, these import the virtual host, which needs all exchange types.
 """
 
 from __future__ import annotations
 
+import logging
 from collections import deque
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from flintmq import checks
@@ -16,12 +21,16 @@ from flintmq.broker.exchanges.exchange import ROUTED, Exchange
 from flintmq.broker.exchanges.wrapping_exchange import WrappingExchange
 from flintmq.broker.messages import cc_bcc
 from flintmq.broker.messages.message import Message
+from flintmq.errors import PeerFault
 from flintmq.wire import traits
 
 if TYPE_CHECKING:
     from flintmq.broker.exchanges.route import RoutingContext
     from flintmq.broker.exchanges.router import Router
     from flintmq.broker.queues.queue import Queue
+    from flintmq.broker.scheduling.chores import Chore
+
+log = logging.getLogger("flintmq.exchange")
 
 LENGTH = 20
 LENGTH_MAX = 10_000
@@ -29,13 +38,16 @@ LENGTH_MAX = 10_000
 HISTORY_BYTES_MAX = 67_108_864
 # The same while memory is short.
 HISTORY_BYTES_SHORT = 1_048_576
+# What one step hands over, a third of a millisecond; copies of one message in many queues count each.
+STEP_COPIES = 64
+STEP_BYTES = 65_536
 NO_STORE = "x-recent-history-no-store"
 
 
 class RecentHistoryExchange(WrappingExchange):
     """Remembers `x-recent-history-length` messages."""
 
-    __slots__ = ("history", "history_bytes", "length")
+    __slots__ = ("handing_over", "history", "history_bytes", "length", "remembered")
     type = "x-recent-history"
 
     def prepare(self) -> None:
@@ -45,6 +57,9 @@ class RecentHistoryExchange(WrappingExchange):
         )
         self.history: deque[Message] = deque()
         self.history_bytes = 0
+        self.remembered = 0  # messages so far; the last ones are the history
+        # Bindings that have not got all of the past yet, with whom to call when they have.
+        self.handing_over: dict[Binding, list[Callable[[], None]]] = {}
 
     def receive(self, context: RoutingContext) -> int:
         message = context.message
@@ -52,6 +67,7 @@ class RecentHistoryExchange(WrappingExchange):
             if message.traits & traits.HAS_COPIES:
                 message = cc_bcc.without_blind(message)
             self.history.append(message)
+            self.remembered += 1
             self.history_bytes += len(message.content)
             is_short = self.router.pass_work.is_short
             bytes_max = HISTORY_BYTES_SHORT if is_short else HISTORY_BYTES_MAX
@@ -66,13 +82,63 @@ class RecentHistoryExchange(WrappingExchange):
 
     def attach(self, binding: Binding) -> None:
         super().attach(binding)
-        router: Router = self.router
+        if self.history:
+            self.handing_over[binding] = []
+            self.router.pass_work.chores.begin(self.handed_over(binding))
+
+    def detach(self, binding: Binding) -> None:
+        super().detach(binding)
+        self.handing_over.pop(binding, None)
+
+    def when_handed_over(self, binding: Binding, callback: Callable[[], None]) -> None:
+        """Calls back when the destination has got the past, or will not get more of it; at once if so."""
+        if binding in self.handing_over:
+            self.handing_over[binding].append(callback)
+        else:
+            callback()
+
+    def handed_over(self, binding: Binding) -> Chore:
+        """The past goes to the destination; what the exchange forgets meanwhile is the past no longer."""
+        store = self.router.store
+        waiting = self.handing_over[binding]
+        end = self.remembered
+        number = copies = octets = 0
+        try:
+            while self.handing_over.get(binding) is waiting:
+                first = self.remembered - len(self.history)
+                number = max(number, first)
+                if number >= end:
+                    break
+                message = self.history[number - first]
+                number += 1
+                for queues in self.queues_for(binding, message):
+                    self.router.forward(message.twin(), queues)
+                    copies += len(queues)
+                    octets += len(message.content)
+                    if copies >= STEP_COPIES or octets >= STEP_BYTES:
+                        copies = octets = 0
+                        is_behind = store is not None and store.is_behind()
+                        yield partial(store.when_synced, store.last()) if is_behind else None
+        finally:
+            if self.handing_over.get(binding) is waiting:
+                del self.handing_over[binding]
+            for callback in waiting:
+                callback()
+
+    def queues_for(self, binding: Binding, message: Message) -> Iterator[list[Queue]]:
+        """The queues that a message of the past goes to, some at a time, without those that are deleted."""
         destination = binding.destination
-        for message in list(self.history):
-            past = message.twin()
-            if isinstance(destination, Exchange):
-                queues = router.match_keys(destination, [message.routing_key()], past, None)
-                if queues:
-                    router.forward(past, queues)
-            else:
-                router.forward(past, [cast("Queue", destination)])
+        router: Router = self.router
+        queues: list[Queue] | None
+        if isinstance(destination, Exchange):
+            try:
+                queues = router.match_keys(destination, [message.routing_key()], message.twin(), None)
+            except PeerFault as fault:
+                log.warning("exchange %r hands over a message to nobody: %s", self.name, fault.reply_text)
+                return
+        else:
+            queues = [cast("Queue", destination)]
+        for at in range(0, len(queues or ()), STEP_COPIES):
+            some = [queue for queue in (queues or ())[at : at + STEP_COPIES] if not queue.deleted]
+            if some:
+                yield some

@@ -15,7 +15,17 @@ _HEADER_HEAD = struct.Struct(">HHQ")
 
 def composed(exchange: str, routing_key: str, properties: BasicProperties, body: bytes = b"") -> Message:
     """A message for Router.post."""
-    header = _HEADER_HEAD.pack(amqp.CLASS_BASIC, 0, len(body)) + encode_properties(properties)
+    header = header_of(properties, len(body))
+    return message_of(exchange, routing_key, header, header + body)
+
+
+def header_of(properties: BasicProperties, body_octets: int) -> bytes:
+    """The content header, with which the content of a message begins."""
+    return _HEADER_HEAD.pack(amqp.CLASS_BASIC, 0, body_octets) + encode_properties(properties)
+
+
+def message_of(exchange: str, routing_key: str, header: bytes, octets: bytes) -> Message:
+    """A message for Router.post whose content, header and body, is there already."""
     route = encode_shortstr(exchange) + encode_shortstr(routing_key)
     found = content.traits_of(header) & ~(traits.UNPROVEN | traits.TOO_MANY)
-    return new_message(route, header + body, len(header), found, 0)
+    return new_message(route, octets, len(header), found, 0)

@@ -24,13 +24,14 @@ cdef Py_ssize_t EXPIRED_MAX
 cdef Py_ssize_t EXPIRED_BYTES_MAX
 cdef Py_ssize_t HOLES_MIN
 cdef Py_ssize_t LETTER_OCTETS
+cdef Py_ssize_t LETTER_CONTENT_SHARE
 cdef Py_ssize_t LETTERS_BYTES_SHORT
 cdef Py_ssize_t LETTERS_OCTETS_MAX
+cdef Py_ssize_t RETURNED_LETTERS_OCTETS
 cdef long long LETTERS_SHORT_MS
 cdef Py_ssize_t PASS_ENTRIES
 cdef Py_ssize_t PASS_BYTES
 cdef Py_ssize_t RETURNED_MAX
-cdef Py_ssize_t RETURNED_BYTES_MAX
 cdef Py_ssize_t WAITING_MAX_SHORT
 cdef Py_ssize_t SHED_MESSAGE_BYTES
 cdef Py_ssize_t PAGED_COPIES
@@ -120,7 +121,7 @@ cdef class Queue:
         cost=Py_ssize_t, bytes_max=Py_ssize_t, is_slow=bint, due_ms=cython.longlong
     )
     cpdef trim(self)
-    cdef Py_ssize_t letter_octets(self, Message message) except -1
+    cpdef Py_ssize_t letter_octets(self, Message message) except -1
     cdef int append(self, Message message) except -1
     cdef int page_out(self, Message message) except -1
     cpdef Py_ssize_t kept_count(self) except -1
@@ -246,6 +247,10 @@ cdef class Queue:
     cpdef give_back(self, Delivery delivery)
     @cython.locals(delivery=Delivery, count=Py_ssize_t)
     cpdef requeue(self, list deliveries, bint failed=*)
+    @cython.locals(
+        retries=Retries, delivery=Delivery, end=Py_ssize_t, index=Py_ssize_t, letters=Py_ssize_t
+    )
+    cpdef Py_ssize_t returned_together(self, list deliveries, Py_ssize_t start) except -1
     @cython.locals(rules=ActiveRules, dead=list, delivery=Delivery)
     cdef list ready_again(self, list deliveries, bint failed)
     cpdef all_returned(self)
@@ -296,8 +301,5 @@ cdef class Queue:
     @cython.locals(rules=ActiveRules, limits=Limits, delivery=Delivery)
     cpdef restored(self, bint is_timed)
 
-
-@cython.locals(size=Py_ssize_t, delivery=Delivery)
-cdef Py_ssize_t paged_bytes(list deliveries) except -1
 
 cdef long long sooner(long long due_ms, long long other_ms) noexcept

@@ -79,7 +79,8 @@ HOLES_MIN = 4096
 
 # Messages put back into the queue at a time, which is about a millisecond; more go back in portions.
 RETURNED_MAX = 2048
-RETURNED_BYTES_MAX = 4_194_304
+# Of messages that have come back too often so many, by what their dead letters cost (LETTERS_OCTETS_MAX).
+RETURNED_LETTERS_OCTETS = 4096
 # So many may wait for a retry while memory is short: each is some 450 octets, though it lies on disk.
 WAITING_MAX_SHORT = 16_384
 # Expired messages dropped at a time; more go in portions: a thousand dead letters take some milliseconds.
@@ -87,8 +88,9 @@ EXPIRED_MAX = 1024
 EXPIRED_BYTES_MAX = 1_048_576
 # Dead letters are dearer, each by what it has to tell of its deaths so far: some 20 microseconds, and as much
 # again for each 128 octets of headers. A portion is some 5 ms: 200 letters of messages that died once,
-# 7 of those that have died forty times.
+# 7 of those that have died forty times. The whole content is copied several times: a mebibyte is a portion.
 LETTER_OCTETS = 128
+LETTER_CONTENT_SHARE = 32
 LETTERS_OCTETS_MAX = 32_768
 # While memory is short, a queue makes dead letters of what has expired in smaller portions, so far apart.
 # Each letter is a copy, and copies must not be made faster than they go to disk: 64 KiB in 10 ms, 6.4 MB/s.
@@ -507,8 +509,9 @@ class Queue:
 
     def letter_octets(self, message: Message) -> int:
         """What the dead letter of the message costs; 0 if there is none."""
-        has_letter = self.need_rules().settings.dead_letter_exchange is not None
-        return LETTER_OCTETS + message.header_size if has_letter else 0
+        if self.rules is None or self.rules.settings.dead_letter_exchange is None:
+            return 0
+        return LETTER_OCTETS + message.header_size + len(message.content) // LETTER_CONTENT_SHARE
 
     def append(self, message: Message) -> int:
         """Puts the message behind all others: in memory, or on disk where the queue is long."""
@@ -1346,9 +1349,8 @@ class Queue:
 
     def requeue(self, deliveries: list[Delivery], failed: bool = False) -> None:
         """Puts handed-out messages back. `failed`: a client has refused them, or their client was lost."""
-        if len(deliveries) > RETURNED_MAX or (
-            len(deliveries) > 1 and paged_bytes(deliveries) > RETURNED_BYTES_MAX
-        ):
+        if len(deliveries) > 1 and self.returned_together(deliveries, 0) < len(deliveries):
+            self.returning += 1
             self.pass_work.chores.begin(requeued(self, deliveries, failed))
             return
         for delivery in deliveries:
@@ -1369,6 +1371,25 @@ class Queue:
         if self.rules is not None:
             self.tend()
         self.mark()
+
+    def returned_together(self, deliveries: list[Delivery], start: int) -> int:
+        """How far from `start` they may go back at a time: to the end, unless these are many or die of it."""
+        end = min(len(deliveries), start + RETURNED_MAX)
+        retries = None if self.rules is None else self.rules.retries
+        if retries is None or retries.delivery_limit < 0:
+            return end
+        letters = 0
+        for index in range(start, end):
+            delivery = deliveries[index]
+            if delivery.redeliveries < retries.delivery_limit:
+                continue
+            if delivery.message is not None:
+                letters += self.letter_octets(delivery.message)
+            else:  # it is to be read from the disk
+                letters += LETTER_OCTETS + delivery.content_size() // LETTER_CONTENT_SHARE
+            if letters >= RETURNED_LETTERS_OCTETS:
+                return index + 1
+        return end
 
     def ready_again(self, deliveries: list[Delivery], failed: bool) -> list[Delivery]:
         """The deliveries that are ready at once. Others have come back too often, or wait for their retry."""
@@ -1853,32 +1874,17 @@ def sooner(due_ms: int, other_ms: int) -> int:
     return due_ms if other_ms < 0 else min(due_ms, other_ms)
 
 
-def paged_bytes(deliveries: list[Delivery]) -> int:
-    """Octets of the contents that lie on disk."""
-    size = 0
-    for delivery in deliveries:
-        if delivery.paged is not None:
-            size += delivery.paged.content_size
-    return size
-
-
-def portions_of(deliveries: list[Delivery]) -> Iterator[list[Delivery]]:
-    """Portions that can be put back at a time, even if what lies on disk has to be read."""
-    start = size = 0
-    for index, delivery in enumerate(deliveries):
-        if index - start == RETURNED_MAX or (size and size + paged_bytes([delivery]) > RETURNED_BYTES_MAX):
-            yield deliveries[start:index]
-            start, size = index, 0
-        size += paged_bytes([delivery])
-    yield deliveries[start:]
-
-
 def requeued(queue: Queue, deliveries: list[Delivery], failed: bool) -> Iterator[None]:
-    """Queue.requeue in portions. Until all are back the queue hands out nothing: the order would be lost."""
-    queue.returning += 1
+    """Queue.requeue in portions. Until all are back the queue hands out nothing: the order would be lost.
+
+    The caller has noted that in `returning`.
+    """
+    start = 0
     try:
-        for portion in portions_of(deliveries):
-            queue.requeue(portion, failed)
+        while start < len(deliveries):
+            end = queue.returned_together(deliveries, start)
+            queue.requeue(deliveries[start:end], failed)
+            start = end
             yield
     finally:
         queue.all_returned()

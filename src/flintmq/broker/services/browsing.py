@@ -10,8 +10,8 @@ are handed out are not seen.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Generator, Iterator
+from contextlib import closing, contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -37,6 +37,8 @@ BEFORE_ALL = -(1 << 62)
 # What one step of a search takes out or passes by: some milliseconds.
 PORTION = 1024
 PORTION_BYTES = 4_194_304
+# What one step reads of a large body: a fraction of a millisecond.
+PIECE_BYTES = 262_144
 # Of messages that came back so many are asked for their octets: for others the mean of these is taken.
 SAMPLED = 64
 NOTHING_HELD = (0, 0, 0)
@@ -191,20 +193,40 @@ def browse_tail(queue: Queue, first: int, place: int) -> Iterator[tuple[int, Mes
             place += 1
 
 
-def whole_body(channel: Channel, message: Message, bytes_max: int) -> bytes | None:
-    """The body, from its file if it is a large one; None if that is larger than `bytes_max`, or lost."""
+def whole_body(
+    channel: Channel, message: Message, bytes_max: int
+) -> Generator[None, None, list[bytes] | None]:
+    """The body in pieces, a large one from its file, some in each step; None if it is larger than
+    `bytes_max`, or lost."""
     if not message.traits & traits.SPOOLED:
-        return message.content[message.header_size :]
+        return [message.content[message.header_size :]]
     reader = channel.body_of(message)
     if reader is None:
         return None
-    try:
-        return reader.read(0, reader.octets) if reader.octets <= bytes_max else None
-    except StorageFault as fault:
-        log.error("the body of a message cannot be shown: %s", fault)
-        return None
-    finally:
-        reader.close()
+    pieces: list[bytes] = []
+    with closing(reader):
+        if reader.octets > bytes_max:
+            return None
+        try:
+            for at in range(0, reader.octets, PIECE_BYTES):
+                pieces.append(reader.read(at, min(PIECE_BYTES, reader.octets - at)))
+                yield
+        except StorageFault as fault:
+            log.error("the body of a message cannot be shown: %s", fault)
+            return None
+    return pieces
+
+
+def is_within(wanted: bytes, pieces: list[bytes]) -> bool:
+    """Whether a body contains these octets, which may begin in one piece and end in the next."""
+    if not wanted:
+        return True
+    before = b""
+    for piece in pieces:
+        if wanted in piece or wanted in before + piece[: len(wanted) - 1]:
+            return True
+        before = (before + piece)[-(len(wanted) - 1) :] if len(wanted) > 1 else b""
+    return False
 
 
 def body_reader(channel: Channel, message: Message) -> Body:

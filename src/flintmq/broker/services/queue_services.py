@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING
@@ -19,13 +19,12 @@ from flintmq.broker.services.request import Request, Service, failure, service
 from flintmq.broker.services.row_columns import CHOICE, Row, lay_out
 from flintmq.checks import NAME_OCTETS_MAX, octets_of
 from flintmq.errors import ChannelFault, ServiceFault
-from flintmq.wire import amqp
+from flintmq.wire import amqp, traits
 from flintmq.wire.properties import decode_basic_properties
 from flintmq.wire.tables import FieldTable
 
 if TYPE_CHECKING:
     from flintmq.broker.messages.message import Message
-    from flintmq.broker.queues.delivery import Delivery
     from flintmq.broker.queues.queue import Queue
 
 # Whose lease of which queue a request is about.
@@ -44,6 +43,9 @@ REPLY_BYTES = 8_388_608
 # What one look into a queue goes through at most: some milliseconds.
 LOOKED_MAX = 2048
 LOOKED_BYTES_MAX = 16_777_216
+# What one step of it goes through: a fraction of a millisecond.
+STEP_MESSAGES = 256
+STEP_BYTES = 262_144
 LEASE_BYTES = 67_108_864
 LEASE_BYTES_MAX = 268_435_456
 TIMEOUT_MS = 60_000
@@ -173,50 +175,69 @@ def look_again(request: Request, lease: Lease, function: Service) -> None:
 
 
 @service("lease.read", LEASE + ", from? number, to? number, max-bytes? number, columns? array")
-def lease_read(request: Request) -> None:
+def lease_read(request: Request) -> Iterator[None]:
     """Messages of a lease, numbered from + 1 to to, in columns; 8,192, or as many as max-bytes allow."""
     lease = held_lease(request)
     start = request.number("from", lease.acked)
     end = request.number("to", lease.last)
-    leased = lease.read(start, end, REPLY_ROWS_MAX)
+    lease.between(start, end)
     lease.renew(lease.timeout_ms)
-    answer(request, rows_of(request, leased, start), start)
+    rows = ReplyRows(request)
+    yield from read_rows(rows, lease, start, min(end, start + REPLY_ROWS_MAX))
+    yield from rows.reply({"last": rows.taken[-1].number if rows.taken else start})
 
 
-def rows_of(
-    request: Request, leased: Iterable[tuple[Delivery, Message | None]], number: int
-) -> Iterable[Row]:
-    for delivery, message in leased:
-        number += 1
-        if message is not None:
-            body = browsing.whole_body(request.channel, message, REPLY_BYTES_MAX)
+def read_rows(rows: ReplyRows, lease: Lease, number: int, last: int) -> Iterator[None]:
+    """Takes as many of a lease as the reply may hold; the first is the one behind `number`."""
+    request = rows.request
+    epoch = lease.epoch
+    while number < last:
+        octets = 0
+        # What lies on disk is read in here: after a pause the lease is asked anew, as others may ack.
+        for delivery, message in lease.read(number, last, last - number):
+            number += 1
+            if message is None:
+                continue
+            body = yield from browsing.whole_body(request.channel, message, REPLY_BYTES_MAX)
             if body is None:
                 raise ServiceFault(
                     amqp.CONTENT_TOO_LARGE,
                     f"{request.name}: message {number} has {message.body_size()} octets, "
                     "or its file is lost: release the lease and take it with basic.get",
                 )
-            yield Row(number, message, body, delivery.redeliveries > 0)
+            row = Row(number, message, body, delivery.redeliveries > 0)
+            if not rows.takes(row):
+                return
+            octets += row.octets()
+            if octets > STEP_BYTES or message.traits & traits.SPOOLED:
+                yield
+                lease.check_there(epoch)
+                break
 
 
-def answer(request: Request, rows: Iterable[Row], last: int) -> None:
-    """Answers with as many of the rows as the reply may hold, at least one."""
-    chosen, taken = chosen_columns(request), fitting(request, rows)
-    reply_rows(request, taken, chosen, {"last": taken[-1].number if taken else last})
+class ReplyRows:
+    """The rows of one reply: as many as it may hold, at least one."""
 
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.chosen = chosen_columns(request)
+        self.bytes_max = request.number("max-bytes", REPLY_BYTES, 1, REPLY_BYTES_MAX)
+        self.taken: list[Row] = []
+        self.octets = 0
 
-def fitting(request: Request, rows: Iterable[Row]) -> list[Row]:
-    """The first of the rows, as many as the reply may hold, at least one."""
-    bytes_max = request.number("max-bytes", REPLY_BYTES, 1, REPLY_BYTES_MAX)
-    taken: list[Row] = []
-    size = 0
-    for row in rows:
-        # 64 octets: its share of the columns that are numbers.
-        size += len(row.body) + row.message.header_size + len(row.message.route) + 64
-        if taken and size > bytes_max:
-            break
-        taken.append(row)
-    return taken
+    def takes(self, row: Row) -> bool:
+        """Whether there was room for the row, which is part of the reply then."""
+        self.octets += row.octets()
+        if self.taken and self.octets > self.bytes_max:
+            return False
+        self.taken.append(row)
+        return True
+
+    def reply(self, results: dict[str, int]) -> Iterator[None]:
+        """Answers, in portions where it is large; `results` have the number to go on after, `last`."""
+        now_ms = self.request.broker.timetable.now_ms()
+        pieces = lay_out(self.taken, results["last"] + 1, self.chosen, now_ms)
+        return self.request.reply_in_pieces({"count": len(self.taken), **results}, pieces)
 
 
 def chosen_columns(request: Request) -> list[str]:
@@ -224,12 +245,6 @@ def chosen_columns(request: Request) -> list[str]:
     if not isinstance(chosen, list) or not all(name in CHOICE for name in chosen):
         raise request.wrong("columns", f"expected a list of: {', '.join(CHOICE)}")
     return [str(each) for each in chosen]
-
-
-def reply_rows(request: Request, rows: list[Row], chosen: list[str], results: dict[str, int]) -> None:
-    """`results` have the number to go on after, `last`."""
-    now_ms = request.broker.timetable.now_ms()
-    request.reply({"count": len(rows), **results}, lay_out(rows, results["last"] + 1, chosen, now_ms))
 
 
 @service("lease.content", LEASE + ", number number, offset? number, max-bytes? number")
@@ -337,12 +352,12 @@ def lease_list(request: Request) -> Iterator[None]:
 
 
 @service("queue.peek", PEEK)
-def queue_peek(request: Request) -> None:
+def queue_peek(request: Request) -> Iterator[None]:
     """The messages that wait in a queue, in columns, without taking them: queue, after, limit, selector."""
-    chosen = chosen_columns(request)
+    rows = ReplyRows(request)
     look = QueueLook(request, queue_of(request))
-    found = fitting(request, look.rows())
-    reply_rows(request, found, chosen, {"last": look.last, "looked-at": look.looked_at, "more": look.more})
+    yield from look.find(rows)
+    yield from rows.reply({"last": look.last, "looked-at": look.looked_at, "more": look.more})
 
 
 @service("get.filter", "queue text, selector? text, filter? any")
@@ -390,23 +405,34 @@ class QueueLook:
         self.looked_at = 0
         self.more = True  # there may be messages behind `last`
 
-    def rows(self) -> Iterator[Row]:
-        """What is found, one by one; `last` is behind those that were not asked for any more."""
-        found = octets = 0
-        for place, message, is_redelivered in browsing.browse(self.queue, self.last):
-            if found == self.limit or self.looked_at == LOOKED_MAX or octets > LOOKED_BYTES_MAX:
-                return
-            self.looked_at += 1
-            octets += len(message.content)
-            if self.selection is None or self.selection.accepts(message):
-                body = browsing.whole_body(self.channel, message, REPLY_BYTES_MAX)
-                if body is not None:
-                    octets += len(body)
-                    if self.wanted in body:
-                        found += 1
-                        yield Row(place, message, body, is_redelivered)
-            self.last = place
-        self.more = False
+    def find(self, rows: ReplyRows) -> Iterator[None]:
+        """Takes what is found, in portions; `last` is before the first message that was not looked at."""
+        octets = 0
+        while self.more:
+            step_octets = 0
+            for step, (place, message, is_redelivered) in enumerate(browsing.browse(self.queue, self.last)):
+                is_enough = self.looked_at == LOOKED_MAX or octets > LOOKED_BYTES_MAX
+                if is_enough or len(rows.taken) == self.limit:
+                    return
+                if step == STEP_MESSAGES or step_octets > STEP_BYTES:
+                    break
+                self.looked_at += 1
+                step_octets += len(message.content)
+                if self.selection is None or self.selection.accepts(message):
+                    body = yield from browsing.whole_body(self.channel, message, REPLY_BYTES_MAX)
+                    if body is not None:
+                        octets += sum(map(len, body))
+                        is_found = browsing.is_within(self.wanted, body)
+                        if is_found and not rows.takes(Row(place, message, body, is_redelivered)):
+                            return
+                octets += len(message.content)
+                self.last = place
+                if message.traits & traits.SPOOLED:
+                    break  # others had their turn while it was read: the queue may be another
+            else:
+                self.more = False
+            if self.more:
+                yield
 
 
 def require_both(request: Request, results: FieldTable) -> None:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from importlib import import_module
+from io import BytesIO
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,7 @@ from flintmq import checks
 from flintmq.auth import AnswerPending, Operation, require
 from flintmq.broker.administration.changes import Change
 from flintmq.broker.channels.channel import Channel
-from flintmq.broker.messages.composing import composed
+from flintmq.broker.messages.composing import composed, header_of, message_of
 from flintmq.broker.scheduling.errands import attend
 from flintmq.broker.services import acting, arguments
 from flintmq.errors import PeerFault, ProtocolMisuse, ServiceFault, StorageFault, reply_text
@@ -81,6 +82,9 @@ PATIENT_MAX = 256
 
 # A header that marks a request as asked again, see answers.py.
 REPEAT = "x-repeat"
+
+# Of a body that is put together, in one step.
+PIECES_BYTES = 1_048_576
 
 _REQUIRED: Any = object()
 
@@ -154,6 +158,34 @@ class Request:
 
     def reply(self, results: FieldTable, body: bytes = b"") -> None:
         """Answers the request. Whoever asked for no answer, or has gone, gets none."""
+        self.end(results, body)
+        if self.reply_to:
+            properties = self.properties_of(results)
+            fits = properties.headers is results
+            self.send(composed("", self.reply_to, properties, body if fits else b""))
+
+    def reply_in_pieces(self, results: FieldTable, pieces: list[bytes]) -> Iterator[None]:
+        """The same with a body that may be large, which is put together some at a time.
+
+        For services that change nothing: the body is not kept for those who ask again.
+        """
+        properties = self.properties_of(results)
+        if not self.reply_to or properties.headers is not results:
+            self.reply(results)
+            return
+        header = header_of(properties, sum(map(len, pieces)))
+        content = BytesIO()
+        octets = content.write(header)
+        for piece in pieces:
+            octets += content.write(piece)
+            if octets > PIECES_BYTES:
+                octets = 0
+                yield
+        self.end(results, b"")
+        self.send(message_of("", self.reply_to, header, content.getvalue()))
+
+    def end(self, results: FieldTable, body: bytes) -> None:
+        """It is answered: whoever is to know of that is told."""
         if self.is_answered:
             raise ProtocolMisuse(f"{self.name} answers a request twice")
         self.is_answered = True
@@ -161,15 +193,17 @@ class Request:
         self.tell_of_change(results)
         if self.kept is not None:
             self.broker.answers.give(self, results, body)
-        if not self.reply_to:
-            return
+
+    def properties_of(self, results: FieldTable) -> BasicProperties:
+        """Those of the answer, with the results as headers, or a failure where they do not fit in a frame."""
         properties = BasicProperties(headers=results, correlation_id=self.correlation_id)
         header_bytes_max = self.channel.output.frame_bytes_max - 20
         if len(encode_properties(properties)) > header_bytes_max:
             why = f"{self.name}: the results do not fit in a frame: ask for less of them"
             properties.headers = failure(amqp.RESOURCE_ERROR, why)
-            body = b""
-        answer = composed("", self.reply_to, properties, body)
+        return properties
+
+    def send(self, answer: Message) -> None:
         answer.traits |= traits.ANSWER
         try:
             if not self.road.post(answer):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from flintmq.wire import amqp, columns
@@ -25,17 +25,21 @@ class Row(NamedTuple):
 
     number: int
     message: Message
-    body: bytes
+    body: list[bytes]  # in pieces
     is_redelivered: bool
 
+    def octets(self) -> int:
+        """What the row takes of a reply; 64 octets are its share of the columns that are numbers."""
+        return sum(map(len, self.body)) + self.message.header_size + len(self.message.route) + 64
 
-def lay_out(rows: Sequence[Row], next_number: int, chosen: Sequence[str], now_ms: int) -> bytes:
-    """The rows as one body; `chosen` of CHOICE come with them."""
+
+def lay_out(rows: Sequence[Row], next_number: int, chosen: Sequence[str], now_ms: int) -> list[bytes]:
+    """The rows as one body, in pieces; `chosen` of CHOICE come with them."""
     routes = [row.message.shown_route() for row in rows]
     found = [
         Column(columns.OFFSET, array("q", [row.number for row in rows]).tobytes()),
         Column(columns.TIMESTAMP, array("q", [arrival_us(row.message, now_ms) for row in rows]).tobytes()),
-        of_octets(columns.VALUE, [row.body for row in rows]),
+        of_pieces(columns.VALUE, [row.body for row in rows]),
         of_octets(columns.ROUTING_KEY, [route[2 + route[0] :] for route in routes]),
         of_octets(columns.EXCHANGE, [route[1 : 1 + route[0]] for route in routes]),
         Column(columns.REDELIVERED, array("q", [row.is_redelivered for row in rows]).tobytes()),
@@ -45,12 +49,18 @@ def lay_out(rows: Sequence[Row], next_number: int, chosen: Sequence[str], now_ms
     if "properties" in chosen:
         found.append(of_octets(columns.PROPERTIES, [properties_octets(row.message) for row in rows]))
     first = rows[0].number if rows else next_number
-    return columns.encode(len(rows), first, next_number, found)
+    return columns.encoded(len(rows), first, next_number, found)
 
 
 def of_octets(number: int, values: list[bytes]) -> Column:
     starts = array("i", accumulate(map(len, values), initial=0))
     return Column(number, starts.tobytes(), b"".join(values))
+
+
+def of_pieces(number: int, values: list[list[bytes]]) -> Column:
+    """The same of values that may be large, each in pieces: they are not copied here."""
+    starts = array("i", accumulate([sum(map(len, value)) for value in values], initial=0))
+    return Column(number, starts.tobytes(), list(chain.from_iterable(values)))
 
 
 def arrival_us(message: Message, now_ms: int) -> int:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from flintmq.broker.queues.delivery import Delivery
     from flintmq.broker.store.store import Store
     from flintmq.broker.transactions.dtx_work import DtxWork
-    from flintmq.config import Dtx
+    from flintmq.config import Config
     from flintmq.storage.journal.appender import Group
 
 log = logging.getLogger("flintmq.dtx")
@@ -53,9 +53,9 @@ MARKERS_LOOKED_AT = 8
 class Branches:
     """All branches that are not finished, and how far those who commit with a marker have come."""
 
-    def __init__(self, router: Router, limits: Dtx) -> None:
+    def __init__(self, router: Router, config: Config) -> None:
         self.router = router
-        self.limits = limits
+        self.configure(config)
         self.store = router.store
         self.branches: dict[Xid, Branch] = {}
         self.outcomes = BranchCompletion(router, self.drop)
@@ -66,6 +66,11 @@ class Branches:
         self.started = 0
         self.emptying: set[int] = set()  # numbers of branches that are over, whose messages go in portions
         self.scans: dict[tuple[int, int], int] = {}  # by connection and channel: where its scan has come
+
+    def configure(self, config: Config) -> None:
+        """From now on the limits of these settings hold."""
+        self.limits = config.dtx
+        self.settlements_max = config.limits.settlements_per_transaction_max
 
     def now_ms(self) -> int:
         return self.router.pass_work.timetable.now_ms()
@@ -222,6 +227,8 @@ class Branches:
     ) -> None:
         if branch.state is not BranchState.OPEN:
             return
+        if len(branch.settling) + len(deliveries) > self.settlements_max:
+            raise too_much(f"over {self.settlements_max} settlements in branch {branch.xid}")
         self.count(branch, len(deliveries))
         branch.operations += len(deliveries)
         branch.settling.extend((work, settlement, delivery) for delivery in deliveries)
@@ -267,23 +274,30 @@ class Branches:
 
     def lock(self, branch: Branch) -> None:
         """What was settled in it leaves its channels, which get credit for it."""
-        by_work: dict[DtxWork, list[tuple[Settlement, Delivery]]] = {}
+        by_work: dict[DtxWork, tuple[list[Settlement], list[Delivery]]] = {}
         for work, settlement, delivery in branch.settling:
-            by_work.setdefault(work, []).append((settlement, delivery))
-            work.settled_tags.discard(delivery.tag)
-        for work, settled in by_work.items():
-            store = self.store
-            entries = [
-                0 if store is None else store.journal_entry(delivery.queue.number, delivery.message)
-                for _, delivery in settled
-            ]
-            detached = work.channel.detach([delivery for _, delivery in settled])
-            for (settlement, _), entry, delivery in zip(settled, entries, detached, strict=True):
+            if work not in by_work:
+                by_work[work] = ([], [])
+            settlements, deliveries = by_work[work]
+            settlements.append(settlement)
+            deliveries.append(delivery)
+        for work, (settlements, deliveries) in by_work.items():
+            work.settled_tags.difference_update([delivery.tag for delivery in deliveries])
+            entries = self.entries_of(deliveries)
+            detached = work.channel.detach(deliveries)
+            for settlement, entry, delivery in zip(settlements, entries, detached, strict=True):
                 branch.locks.append(Lock(settlement, delivery.queue, entry, delivery))
         branch.settling.clear()
         branch.release_works()
         for work in list(branch.associated):
             self.leave(work)
+
+    def entries_of(self, deliveries: list[Delivery]) -> list[int]:
+        """What keeps these messages in the journal; 0 for one that is not there."""
+        if self.store is None:
+            return [0] * len(deliveries)
+        journal_entry = self.store.journal_entry
+        return [journal_entry(delivery.queue.number, delivery.message) for delivery in deliveries]
 
     def commit(self, branch: Branch, one_phase: bool) -> tuple[int, int]:
         self.not_busy(branch)

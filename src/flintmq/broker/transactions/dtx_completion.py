@@ -8,8 +8,12 @@ now owned by their queues, so it takes memory for a moment. What is too large fo
     ...                                                                     first one is synced
     group: the last messages, and the manifests
 
-A crash between them costs nothing: recovery goes on where it ended. Routes are worked out when a message
-goes to its queues; one whose exchange is gone by then is dropped, as in the tx class.
+Where very much was settled, the manifests name it once more, and the first groups let go of it: a dead letter
+comes to its queues in the group that lets go of its original. Until then the branch has the message locked.
+
+A crash between them costs nothing: recovery goes on where it ended. What a queue has let go of is not locked
+again. Routes are worked out when a message goes to its queues; one whose exchange is gone by then is dropped,
+as in the tx class.
 """
 
 from __future__ import annotations
@@ -51,8 +55,17 @@ COPIES_UNKNOWN = 32
 PORTION_BYTES = 4_194_304
 PORTION_MESSAGES = 1024
 PORTION_COPIES = 8192
+# What is settled in one group, and of more than that in one pass, in octets of dead letters as
+# Queue.letter_octets counts them: 440 letters take some 15 ms, as do 16,384 acks.
+GROUP_SETTLED_MAX = 65_536
+PORTION_SETTLED = 32_768
+ACK_OCTETS = 4
+# A rejected message that recovery found: it is read when it is settled, and may have died often.
+FOUND_OCTETS = 4096
 # Read from the journal at a time.
 LOADED_MESSAGES = 64
+# The same where each of them stays in memory and is whole: 32 MiB at most, as larger bodies lie in files.
+BACK_MESSAGES = 8
 
 # What a bug holds up is tried again so much later.
 AGAIN_MS = 1000
@@ -69,6 +82,8 @@ class BranchCompletion:
         self.drop = drop
         self.group_bytes_max = GROUP_BYTES_MAX
         self.portion_bytes = PORTION_BYTES
+        self.group_settled_max = GROUP_SETTLED_MAX
+        self.portion_settled = PORTION_SETTLED
         # Decided and not yet applied, in order; of the first one some messages may have gone to queues.
         self.decided: list[Branch] = []
         self.unnoted: set[Branch] = set()  # of these the disk does not know that they are decided
@@ -80,12 +95,24 @@ class BranchCompletion:
     # Commit
 
     def is_large(self, branches: list[Branch]) -> bool:
-        """Whether what they have published is too much for one pass."""
+        """Whether what they have published or settled is too much for one pass."""
+        if self.is_much_settled(branches):
+            return True
         if sum(each.octets for each in branches) > self.group_bytes_max:
             return True
         if sum(map(Branch.published, branches)) > GROUP_MESSAGES_MAX:
             return True
         return sum(map(self.copies_of, branches)) > GROUP_COPIES_MAX
+
+    def is_much_settled(self, branches: list[Branch]) -> bool:
+        """Whether what they have settled is too much for one pass. What is requeued goes back in portions."""
+        octets = 0
+        for branch in branches:
+            for lock in branch.locks:
+                octets += settled_octets(lock)
+            if octets > self.group_settled_max:
+                return True
+        return False
 
     def copies_of(self, branch: Branch) -> int:
         """How many copies of its messages go to queues, as far as its routes tell."""
@@ -117,19 +144,24 @@ class BranchCompletion:
         """Whether a decision may name what is in them; without a disk it may always."""
         if self.store is None:
             return True
-        return max(max([each.manifest, *each.entries[-1:]]) for each in branches) <= self.store.synced
+        for branch in branches:
+            named = [branch.manifest, *branch.entries[-1:], *[lock.entry for lock in branch.locks]]
+            if max(named) > self.store.synced:
+                return False
+        return True
 
     def commit(self, branches: list[Branch], write_more: Callable[[], None] | None, code: int = 0) -> int:
         """The record that has to be safe before anybody is told. `code`: how it is remembered, if at all."""
         store = self.store
         is_large = self.is_to_be_decided(branches)
+        is_settled_later = is_large and self.is_much_settled(branches)
         failures: list[Exception] = []
         with nullcontext() if store is None else store.journal.group() as group:
             if write_more is not None:
                 write_more()
             for branch in branches:
                 branch.code = code
-                failures += self.settle(branch)
+                failures += self.requeue(branch) if is_settled_later else self.settle(branch)
                 failures += self.decide_only(branch) if is_large else self.carry_out(branch)
             self.router.secure_streams()
         sequence = 0 if group is None else group.sequence
@@ -209,9 +241,11 @@ class BranchCompletion:
         group = None
         try:
             with nullcontext() if store is None else store.journal.group() as group:
-                if branch.published():
+                if branch.locks:
+                    self.settle_some(branch)
+                elif branch.published():
                     self.hand_over(branch, self.portion_bytes, PORTION_MESSAGES, PORTION_COPIES)
-                is_all = not branch.published()
+                is_all = not branch.locks and not branch.published()
                 # Else a torn write could leave the end of the branch, and not what was handed over before.
                 is_over = is_all and self.handed_over <= synced
                 if is_over:
@@ -232,7 +266,8 @@ class BranchCompletion:
             self.go_on()
 
     def when_applied(self, branches: list[Branch], callback: Callable[[], None]) -> None:
-        """Calls back when all that these have published is in its queues; at once if it is."""
+        """Calls back when all that these have published is in its queues, and all that they have settled has
+        left its queues; at once if it has."""
         pending = set(branches) & set(self.decided)
         if pending:
             self.awaited.append((pending, callback))
@@ -259,7 +294,7 @@ class BranchCompletion:
                 log.exception("a bug ends what was to be done when branch %s is committed", branch.xid)
 
     def finish(self, branch: Branch) -> None:
-        """All that was published has gone to its queues."""
+        """All that was published has gone to its queues, and what was settled has left them."""
         if branch.code:
             self.record(branch, branch.code)
             branch.forget_work()
@@ -387,6 +422,32 @@ class BranchCompletion:
                 back.append(lock)
         return failures + self.put_back(back)
 
+    def requeue(self, branch: Branch) -> list[Exception]:
+        """At a commit that settles very much: what is requeued is back, all else is settled later."""
+        back = [lock for lock in branch.locks if lock.settlement is Settlement.REQUEUE]
+        branch.locks = [lock for lock in branch.locks if lock.settlement is not Settlement.REQUEUE]
+        return self.put_back(back)
+
+    def settle_some(self, branch: Branch) -> None:
+        """Lets go of the first messages that were settled; the branch has only the others locked then.
+
+        A message that a bug keeps stays locked, with all behind it.
+        """
+        pass_work = self.router.pass_work
+        copies_max = pass_work.copies + PORTION_COPIES
+        octets = self.portion_settled
+        settled = 0
+        try:
+            for lock in branch.locks:
+                octets -= settled_octets(lock)
+                self.settle_one(lock)
+                lock.queue.settled(1)
+                settled += 1
+                if octets < 0 or pass_work.copies > copies_max:
+                    break
+        finally:
+            del branch.locks[:settled]
+
     def settle_one(self, lock: Lock) -> None:
         message = self.message_of(lock)
         if message is not None and lock.settlement is Settlement.REJECT:
@@ -419,20 +480,31 @@ class BranchCompletion:
             else:
                 found.setdefault(lock.queue, []).append(entry_number.of_journal(lock.entry))
         failures: list[Exception] = []
-        if self.store is not None:
-            for queue, entries in found.items():
-                messages = [each for each in self.loaded(entries, failures) if each is not None]
-                queue.settled(len(entries) - len(messages))
-                held.setdefault(queue, []).extend(come_back(queue, message) for message in messages)
+        for queue, entries in found.items():
+            if len(entries) > LOADED_MESSAGES:
+                self.router.pass_work.chores.begin(self.read_back(queue, entries))
+            else:
+                held.setdefault(queue, []).extend(self.read(queue, entries, failures))
         for queue, deliveries in held.items():
-            try:
-                queue.requeue(deliveries)
-            except Exception as failure:
-                log.exception("a bug in giving back what a branch had locked: each message once more")
-                failures.append(failure)
-                for each in deliveries:
-                    put_one_back(queue, each)
+            give_back(queue, deliveries, failures)
         return failures
+
+    def read_back(self, queue: Queue, entries: list[int]) -> Iterator[None]:
+        """Messages that recovery found go back in portions; until they have the queue hands out nothing."""
+        queue.returning += 1
+        try:
+            for at in range(0, len(entries), BACK_MESSAGES):
+                failures: list[Exception] = []  # which are told by the log alone
+                give_back(queue, self.read(queue, entries[at : at + BACK_MESSAGES], failures), failures)
+                yield
+        finally:
+            queue.all_returned()
+
+    def read(self, queue: Queue, entries: list[int], failures: list[Exception]) -> list[Delivery]:
+        """Messages that recovery found, from the journal, as if they were handed out."""
+        messages = [each for each in self.loaded(entries, failures) if each is not None]
+        queue.settled(len(entries) - len(messages))
+        return [come_back(queue, message) for message in messages]
 
     def loaded(self, entries: list[int], failures: list[Exception]) -> list[Message | None]:
         """What was locked, from the journal; a bug that keeps many from being read is met one by one."""
@@ -446,6 +518,17 @@ class BranchCompletion:
             return [self.store.load_one(entry) for entry in entries]
 
 
+def settled_octets(lock: Lock) -> int:
+    """What it costs to settle a message, in octets of dead letters."""
+    if lock.settlement is Settlement.REQUEUE:
+        return 0
+    if lock.settlement is Settlement.ACK:
+        return ACK_OCTETS
+    if lock.delivery is None or lock.delivery.message is None:
+        return FOUND_OCTETS
+    return ACK_OCTETS + lock.queue.letter_octets(lock.delivery.message)
+
+
 def settle_sent(store: Store, branch: Branch, entry: int) -> None:
     """A message that is in its queues leaves the branch; one that stayed would be sent again."""
     try:
@@ -453,6 +536,17 @@ def settle_sent(store: Store, branch: Branch, entry: int) -> None:
     except Exception:
         log.exception("a bug keeps a message of branch %s that has been sent: once more", branch.xid)
         store.journal.append_settle(branch.owner(), entry)
+
+
+def give_back(queue: Queue, deliveries: list[Delivery], failures: list[Exception]) -> None:
+    """Puts what was locked into its queue; where that fails for one, the others are there."""
+    try:
+        queue.requeue(deliveries)
+    except Exception as failure:
+        log.exception("a bug in giving back what a branch had locked: each message once more")
+        failures.append(failure)
+        for each in deliveries:
+            put_one_back(queue, each)
 
 
 def put_one_back(queue: Queue, held: Delivery) -> None:

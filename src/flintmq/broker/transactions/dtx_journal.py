@@ -48,6 +48,9 @@ _HEAD_MARK = 0xFFFFFFFF
 _VERSION = 1
 _RECORD = struct.Struct("<BIQB")
 _PUBLISH = 4
+# States of branches that have locked what they name. What a decided one has settled already is its queue's no
+# longer.
+LOCKING = (BranchState.PREPARED.value, BranchState.DECIDED.value)
 # Messages that are read at a time to know how large they are: 32 MiB at most, as larger bodies lie in files.
 LOADED_ENTRIES = 8
 
@@ -95,16 +98,18 @@ def put_manifest(store: Store, virtual_host: str, branch: Branch) -> int:
 
 
 def _records(branch: Branch) -> bytes:
-    payload = bytearray()
-    for lock in branch.locks:
-        if lock.entry:
-            payload += _RECORD.pack(lock.settlement.value, lock.queue.number, lock.entry, 0)
-    if branch.flags.count(0) == len(branch.flags):
-        return bytes(payload)  # as nearly always; there may be a million of them
-    for index, flags in enumerate(branch.flags):
-        if flags:
-            payload += _RECORD.pack(_PUBLISH, 0, branch.entries[index], flags)
-    return bytes(payload)
+    records = [
+        _RECORD.pack(lock.settlement.value, lock.queue.number, lock.entry, 0)
+        for lock in branch.locks
+        if lock.entry
+    ]
+    if branch.flags.count(0) < len(branch.flags):  # hardly ever; there may be a million of them
+        records += [
+            _RECORD.pack(_PUBLISH, 0, branch.entries[index], flags)
+            for index, flags in enumerate(branch.flags)
+            if flags
+        ]
+    return b"".join(records)
 
 
 def marker_key(virtual_host: str, name: str) -> bytes:
@@ -160,7 +165,7 @@ class FoundBranches:
     def take_locked(
         self, tails: dict[int, PagedTail], ranked: dict[int, dict[int, PagedTail]], store: Store
     ) -> None:
-        """Reads the manifests, and takes what prepared branches have locked from the paged tails of queues.
+        """Reads the manifests, and takes what branches have locked from the paged tails of queues.
 
         `ranked`: further paged tails of queues with priorities, by the queue's number and then by priority.
         """
@@ -172,7 +177,7 @@ class FoundBranches:
             for kind, queue, entry, value in _RECORD.iter_unpack(store.journal.read_entry(sequence)[1]):
                 if kind == _PUBLISH:
                     flags[entry] = value
-                elif identity["state"] == BranchState.PREPARED.value and store.journal.holds(entry):
+                elif identity["state"] in LOCKING and queue in store.journal.owners_of(entry):
                     locks.append((Settlement(kind), queue, entry))
                     taken.setdefault(queue, set()).add(entry_number.of_journal(entry))
         for number, entries in taken.items():

@@ -6,6 +6,7 @@ What a binding needs, be it of a queue or of an exchange, is here too.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from flintmq.auth import Operation
@@ -17,15 +18,26 @@ from flintmq.broker.exchanges.arguments import wrong
 from flintmq.broker.exchanges.binding import VIA
 from flintmq.broker.exchanges.chains import via_of
 from flintmq.broker.exchanges.exchange_types import EXCHANGE_TYPES, known_type
+from flintmq.broker.exchanges.recent_history_exchange import RecentHistoryExchange
 from flintmq.broker.exchanges.system_exchange import SystemExchange
 from flintmq.broker.queues.queue import Queue
 from flintmq.errors import ChannelFault, ConnectionFault
-from flintmq.server.commands.command import broker_channel, command, is_early, may, may_see
+from flintmq.server.commands.command import (
+    AwaitedMethod,
+    broker_channel,
+    command,
+    is_early,
+    is_open,
+    may,
+    may_see,
+)
 from flintmq.server.logs.audit_log import TOPOLOGY
 from flintmq.wire import amqp, methods
 
 if TYPE_CHECKING:
+    from flintmq.broker.exchanges.binding import Binding
     from flintmq.broker.exchanges.exchange import Exchange
+    from flintmq.broker.scheduling.chores import Chore, Wait
     from flintmq.protocol.channel import Channel
     from flintmq.server.commands.command import Session
     from flintmq.wire.tables import FieldTable
@@ -115,8 +127,35 @@ def exchange_bind(session: Session, channel: Channel, method: methods.ExchangeBi
     host, key, arguments = owner.virtual_host, method.routing_key, method.arguments
     quotas.check_binding(session.broker.config.limits, host, source, destination, key, arguments)
     host.bind(source, destination, key, arguments)
-    if not method.no_wait:
-        session.send(channel.number, methods.ExchangeBindOk())
+    answer_bound(session, channel, method, source.find_binding(destination, key, arguments))
+
+
+def answer_bound(
+    session: Session,
+    channel: Channel,
+    method: methods.ExchangeBind | methods.QueueBind,
+    binding: Binding | None,
+) -> None:
+    """Answers, where the exchange hands over the recent past first when the destination has got it."""
+    source = None if binding is None else binding.source
+    if isinstance(source, RecentHistoryExchange) and binding in source.handing_over:
+        wait = partial(source.when_handed_over, binding)
+        AwaitedMethod(session, channel, method).begin(bound(session, channel, method, wait))
+    elif not method.no_wait:
+        session.send(channel.number, bind_ok(method))
+
+
+def bound(
+    session: Session, channel: Channel, method: methods.ExchangeBind | methods.QueueBind, wait: Wait
+) -> Chore:
+    owner = broker_channel(channel)
+    yield wait
+    if not method.no_wait and is_open(session, channel, owner):
+        session.send(channel.number, bind_ok(method))
+
+
+def bind_ok(method: methods.ExchangeBind | methods.QueueBind) -> methods.Method:
+    return methods.QueueBindOk() if isinstance(method, methods.QueueBind) else methods.ExchangeBindOk()
 
 
 @command("exchange.unbind")

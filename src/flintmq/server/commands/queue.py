@@ -13,7 +13,14 @@ from flintmq.broker.queues.queue import Queue
 from flintmq.broker.queues.queue_rules import kind_of
 from flintmq.errors import ChannelFault, ConnectionFault
 from flintmq.server.commands.command import broker_channel, command, is_early, may, may_see
-from flintmq.server.commands.exchange import exists, may_chain, may_read_topic, not_default, refuse_transient
+from flintmq.server.commands.exchange import (
+    answer_bound,
+    exists,
+    may_chain,
+    may_read_topic,
+    not_default,
+    refuse_transient,
+)
 from flintmq.server.logs.audit_log import TOPOLOGY
 from flintmq.wire import amqp, methods
 
@@ -133,8 +140,11 @@ def named_queue(owner: BrokerChannel, name: str, operation: Operation) -> Queue:
 def caught_up(queue: Queue) -> Queue:
     """The queue after waiting consumers have had what is theirs, be it from the same read.
 
-    Where they may refuse they are asked for some milliseconds at most; the rest is for the next pass.
+    Where they may refuse they are asked for some milliseconds at most; the rest is for the next pass. Nobody
+    takes anything from a stream, so its readers wait for the pass: each new one would feed all before it.
     """
+    if queue.is_stream:
+        return queue
     if queue.dirty and queue.selective:
         pass_work = queue.pass_work
         unbounded, pass_work.portion = pass_work.portion, OFFERED_MAX
@@ -157,7 +167,8 @@ def queue_bind(session: Session, channel: Channel, method: methods.QueueBind) ->
         limits = session.broker.config.limits
         quotas.check_binding(limits, owner.virtual_host, source, queue, key, arguments)
         owner.virtual_host.bind(source, queue, key, arguments)
-    if not method.no_wait:
+        answer_bound(session, channel, method, source.find_binding(queue, key, arguments))
+    elif not method.no_wait:
         session.send(channel.number, methods.QueueBindOk())
 
 

@@ -39,11 +39,13 @@ log = logging.getLogger("flintmq.server")
 
 # Messages are not tracked by the collector, deliveries are: with its default of 700 new objects it
 # would run thousands of times a second and find nothing. A round looks at the objects that have come and
-# stayed, which takes a millisecond for so many. Two million that have stayed are looked at again.
+# stayed, which takes a millisecond for so many. Those that have stayed are looked at once more, so many at a
+# time: some 5 ms, in which nobody is served. All objects are looked at after hundreds of millions.
 GC_NEW_OBJECTS = 10_000
 # The same where somebody sends little, who must not wait for the garbage of strangers and hoarders.
 GC_NEW_OBJECTS_FEW = 1000
-GC_STAYED_OBJECTS = 2_000_000
+GC_STAYED_OBJECTS = 200_000
+GC_ALL_ROUNDS = 1000
 # Clients of a broker that ends with its input have this long to answer connection.close: those that
 # read answer within a millisecond, and those that do not would hold up the tests it was started for.
 INPUT_STOP_TIMEOUT_S = 0.1
@@ -78,7 +80,7 @@ def run(
 def collect_in_rounds(little_waits: bool) -> None:
     """Sets how many new objects a round of the collector looks at, by who waits for it."""
     objects = GC_NEW_OBJECTS_FEW if little_waits else GC_NEW_OBJECTS
-    gc.set_threshold(objects, GC_STAYED_OBJECTS // objects, 100)
+    gc.set_threshold(objects, GC_STAYED_OBJECTS // objects, GC_ALL_ROUNDS)
 
 
 async def serve(

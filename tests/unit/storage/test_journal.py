@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from flintmq.clock import MovableClock
-from flintmq.errors import StorageFault
+from flintmq.errors import StorageFault, UnreadableFault
 from flintmq.storage.disk import Commit, Disk
 from flintmq.storage.inspection.journal_inspection import check
 from flintmq.storage.journal.journal import Journal
@@ -653,7 +653,7 @@ def test_what_is_in_a_file_that_was_removed_is_copied_and_nothing_is_promised_th
     for _ in range(20):
         journal.tick()
         journal.end_batch()
-    assert "was removed while it was written to" in caplog.text
+    assert "was removed while the broker uses it" in caplog.text
     assert not journal.alarm
     files = tmp_path.with_name(tmp_path.name + "-copy")
     shutil.copytree(tmp_path, files)
@@ -664,6 +664,127 @@ def test_what_is_in_a_file_that_was_removed_is_copied_and_nothing_is_promised_th
     assert [again.read_entry(each)[1] for each in after] == [b"after"][: len(after)]
     assert again.values[b"key"] == b"value"
     again.close()
+    journal.close()
+
+
+def filled(journal: Journal, segments: int) -> list[int]:
+    """Entries in so many segments and some more, a commit for every twenty."""
+    entries: list[int] = []
+    while len(journal.segments) <= segments:
+        entries += [journal.append_entry((1,), b"h", b"%1000d" % (len(entries) + n)) for n in range(20)]
+        journal.commit_now()
+    return entries
+
+
+def payloads(journal: Journal, entries: list[int]) -> list[int]:
+    return [int(journal.read_entry(each)[1]) for each in entries]
+
+
+@pytest.mark.parametrize("way", ["many segments are read", "reads fail", "nobody reads"])
+def test_the_last_handle_of_a_removed_segment_stays_open_until_its_entries_are_copied(
+    tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("flintmq.storage.journal.reader.HANDLES_MAX", 2)
+    disk = UnreadableDisk()
+    clock = MovableClock()
+    journal = Journal.open(str(tmp_path), disk, SMALL, clock)
+    journal.recover(Told())
+    journal.put_value(b"key", b"value")
+    entries = filled(journal, 5)
+    journal.read_entry(entries[0])
+    min(tmp_path.glob("*.segment")).unlink()
+    if way == "many segments are read":
+        assert payloads(journal, entries) == list(range(len(entries)))
+    elif way == "reads fail":
+        disk.refuses_reads = True
+        with pytest.raises(UnreadableFault):
+            journal.read_entry(entries[0])
+        settle_down(journal)
+        disk.refuses_reads = False
+    clock.ahead_s += 60
+    settle_down(journal)
+    assert caplog.text.count("was removed while the broker uses it") == 1
+    assert payloads(journal, entries) == list(range(len(entries)))
+    files = tmp_path.with_name(tmp_path.name + "-copy")
+    shutil.copytree(tmp_path, files)
+    again, _, report = opened(files)
+    assert not report.damaged
+    assert payloads(again, entries) == list(range(len(entries)))
+    assert again.values == {b"key": b"value"}
+    again.close()
+    journal.close()
+
+
+def test_a_removed_segment_that_nobody_has_open_is_told_and_the_values_in_it_are_kept(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = MovableClock()
+    journal = Journal.open(str(tmp_path), Disk(), SMALL, clock)
+    journal.recover(Told())
+    journal.put_value(b"key", b"value")
+    entries = filled(journal, 3)
+    file = min(tmp_path.glob("*.segment"))
+    file.rename(tmp_path / "away")
+    settle_down(journal)
+    clock.ahead_s += 60
+    settle_down(journal)
+    assert caplog.text.count("it was removed: its messages wait until it can be read") == 1
+    assert list(journal.reader.unreadable) == [1]
+    files = tmp_path.with_name(tmp_path.name + "-copy")
+    shutil.copytree(tmp_path, files)
+    again, _, _ = opened(files)
+    assert again.values == {b"key": b"value"}
+    again.close()
+    (tmp_path / "away").rename(file)
+    clock.ahead_s += 60
+    settle_down(journal)
+    assert not journal.reader.unreadable
+    assert payloads(journal, entries) == list(range(len(entries)))
+    journal.close()
+
+
+def test_a_file_that_is_put_back_is_read_as_any_other(tmp_path: Path) -> None:
+    journal, _, _ = opened(tmp_path)
+    entries = filled(journal, 3)
+    journal.read_entry(entries[0])
+    file = min(tmp_path.glob("*.segment"))
+    file.rename(tmp_path / "away")
+    journal.reader.close_one(1)
+    assert list(journal.reader.removed) == [1]
+    (tmp_path / "away").rename(file)
+    journal.tick()
+    assert not journal.reader.removed
+    assert not journal.victims
+    assert payloads(journal, entries) == list(range(len(entries)))
+    journal.close()
+
+
+def test_victims_that_can_be_read_do_not_wait_for_one_that_cannot_be(tmp_path: Path) -> None:
+    class PartlyUnreadableDisk(Disk):
+        unreadable = ""
+
+        def read(self, handle: int, at: int, count: int) -> bytes:
+            if self.unreadable and str(self.path_of(handle)).endswith(self.unreadable):
+                raise OSError(errno.EIO, "Input/output error")
+            return super().read(handle, at, count)
+
+    disk = PartlyUnreadableDisk()
+    clock = MovableClock()
+    journal = Journal.open(str(tmp_path), disk, SMALL, clock)
+    journal.recover(Told())
+    entries = filled(journal, 4)
+    disk.unreadable = f"{1:016d}.segment"
+    journal.victims += [1, 2]
+    for _ in range(4):
+        settle_down(journal)
+        clock.ahead_s += 60
+    assert journal.victims == [1]
+    assert 1 in journal.segments
+    assert 2 not in journal.segments
+    disk.unreadable = ""
+    settle_down(journal)
+    assert not journal.victims
+    assert payloads(journal, entries) == list(range(len(entries)))
     journal.close()
 
 

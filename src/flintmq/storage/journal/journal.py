@@ -61,6 +61,8 @@ BEHIND_OCTETS = 16_777_216
 PROMISES_NAME = "segments.promised"
 # How often the time is noted there.
 TIME_NOTED_MS = 1000
+# How often it is looked whether all files are there: a list of 1,000 names takes a millisecond.
+LOOK_INTERVAL_S = 10.0
 
 
 class Journal(Appender):
@@ -86,6 +88,7 @@ class Journal(Appender):
         self._lock_path = os.path.join(directory, "lock")
         self._lock = disk.lock(self._lock_path)
         self.missing = ""  # why nothing that is written would be found again
+        self._list_due_s = 0.0
         self.now_ms: Callable[[], int] = clock.wall_ms  # of the broker: its time does not leap
         self.promises: Promises | None = None
         if not options.ephemeral:
@@ -210,6 +213,7 @@ class Journal(Appender):
         self._look()
         self.collect()
         self._leave_removed()
+        self._miss_removed(now_s)
         self._tell_time()
         if self.reader.unreadable:
             self.reader.try_again(now_s)
@@ -250,6 +254,43 @@ class Journal(Appender):
             self.append_value(layout.PUT, key, self.values[key])
             self.end_batch()
 
+    def _miss_removed(self, now_s: float) -> None:
+        """What is live in removed files is copied while they are open; else it waits, and that is told."""
+        if self.missing:
+            return
+        for number, handle in list(self.reader.removed.items()):
+            segment = self.segments.get(number)
+            if self.reader.is_there(number, handle):
+                self.reader.found_again(number)
+            elif segment is not None and segment.safe and number not in self.victims:
+                self._copy_removed(segment)
+        if now_s >= self._list_due_s and not self.tidier.pending and not self.options.ephemeral:
+            self._list_due_s = now_s + LOOK_INTERVAL_S
+            present: set[str] = set()
+            expected = self._expected_files()
+            self.tidier.submit(
+                lambda: present.update(self.disk.list(self.directory)),
+                lambda error: self._listed(expected, present, error),
+            )
+
+    def _expected_files(self) -> set[int]:
+        """Segments that are full and safe, and not about to go."""
+        return {
+            number
+            for number, segment in self.segments.items()
+            if segment.safe and segment is not self.reclaimer.dropping
+        }
+
+    def _listed(self, expected: set[int], present: set[str], error: OSError | None) -> None:
+        """The files that were there a moment ago; if that cannot be told, somebody else will tell why."""
+        if error is not None or self.is_gone():
+            return
+        for number in expected & self._expected_files():
+            if segment_name(number) not in present:
+                if self.segments[number].live_octets:
+                    self.reader.miss(number)
+                self.reclaimer.put_values_again(self.segments[number])
+
     def _was_removed(self, segment: Segment) -> bool:
         """Whether the file of a segment that is open has no name any more, and others beside it have."""
         if segment.handle < 0 or self.missing:
@@ -261,13 +302,17 @@ class Journal(Appender):
             return False
 
     def _rescue(self, segment: Segment) -> None:
-        """What is live in a segment whose file was removed is copied, as long as the open file is there."""
-        log.error(
-            "%s was removed while it was written to: what is live in it is copied to another file",
-            os.path.join(self.directory, segment_name(segment.number)),
-        )
+        """The file that is open to be written was removed: it stays open until what is live is copied."""
         handle, segment.handle = segment.handle, -1
         self.reader.adopt(segment.number, handle)
+        if segment.number not in self.victims:
+            self._copy_removed(segment)
+
+    def _copy_removed(self, segment: Segment) -> None:
+        log.error(
+            "%s was removed while the broker uses it: what is live in it is copied to another file",
+            os.path.join(self.directory, segment_name(segment.number)),
+        )
         self.victims.append(segment.number)
 
     def is_gone(self) -> bool:
@@ -374,7 +419,10 @@ class Journal(Appender):
                 segment = piece.segment
                 if segment.sealed and segment.handle >= 0 and segment.number not in filling:
                     segment.safe = True
-                    self._close_file(segment)
+                    if self._was_removed(segment):
+                        self._rescue(segment)
+                    else:
+                        self._close_file(segment)
 
     def _close_file(self, segment: Segment) -> None:
         """The segment has no handle any more, whatever the system says of it."""

@@ -65,13 +65,14 @@ class Reclaimer:
         self._sparse_since_s = 0.0
         # How far the victim has been copied; one that recovery found is begun anew.
         self._at = layout.SEGMENT_HEAD
+        self._copied_to: dict[int, int] = {}  # of those that had to wait
         self._emptied_sequence = 0
         # The damage at hand by its segment and place, and how far the next record was searched for.
         self._damage = (0, 0)
         self._searched_to = 0
         self._looked_octets = 0
-        # The victim that the disk did not give back, as was told, and when it is asked for again.
-        self._unreadable = 0
+        # Victims that the disk did not give back, as was told, and when they are asked for again.
+        self._unreadable: set[int] = set()
         self._read_due_s = 0.0
         self.dropping: Segment | None = None
         self._preparing = False
@@ -254,15 +255,23 @@ class Reclaimer:
             self._checkpoint_keys = None
         journal.end_batch()
 
+    def put_values_again(self, segment: Segment) -> None:
+        """The segment's file is to go, or is gone: the values in it are in memory, and go to another file."""
+        is_needed = segment.value_sequence >= max(self.checkpoint_sequence, 1)
+        if is_needed and self._checkpoint_keys is None and not self._checkpoint_last:
+            self._begin_checkpoint()
+
     # Rewriting
 
     def _begin_rewrite(self) -> None:
-        segment = self._journal.segments[self._journal.victims[0]]
-        self._at = layout.SEGMENT_HEAD
-        self._emptied_sequence = 0
-        if segment.needed_octets() == 0:
-            self._at = segment.end
+        self._take_up()
         self._rewrite_step()
+
+    def _take_up(self) -> None:
+        """The first victim's turn: from its beginning, or from where it had to wait."""
+        victims = self._journal.victims
+        self._at = self._copied_to.pop(victims[0], layout.SEGMENT_HEAD) if victims else layout.SEGMENT_HEAD
+        self._emptied_sequence = 0
 
     def _rewrite_step(self) -> None:
         journal = self._journal
@@ -274,18 +283,21 @@ class Reclaimer:
                 self._drop(segment)
             return
         if segment.value_sequence >= max(self.checkpoint_sequence, 1):
-            if self._checkpoint_keys is None and not self._checkpoint_last:
-                self._begin_checkpoint()
+            self.put_values_again(segment)
             return
-        if journal.clock.monotonic_s() < self._read_due_s:
+        if segment.needed_octets() == 0:
+            self._at = segment.end
+        elif journal.clock.monotonic_s() < self._read_due_s:
             return
         copied = 0
         try:
             while self._at < segment.end and copied < journal.options.rewrite_step_octets:
                 copied += self._copy_record(segment)
-            self._unreadable = 0
+            self._unreadable.discard(segment.number)
         except OSError as failure:
+            journal.end_batch()
             self._cannot_read(segment, failure)
+            return
         if self._at >= segment.end:
             journal.reader.release_window()
             journal.flush_settles()
@@ -293,18 +305,24 @@ class Reclaimer:
         journal.end_batch()
 
     def _cannot_read(self, segment: Segment, failure: OSError) -> None:
-        """Its record at hand stays where it is, and is tried again in a while, from a file opened anew."""
+        """Its record at hand stays where it is, and is tried again in a while, from a file opened anew.
+
+        Other victims have their turn before.
+        """
         journal = self._journal
         journal.reader.close_one(segment.number)
         self._read_due_s = journal.clock.monotonic_s() + READ_AGAIN_S
-        if self._unreadable != segment.number and not journal.missing:
-            self._unreadable = segment.number
+        if segment.number not in self._unreadable and not journal.missing:
+            self._unreadable.add(segment.number)
             log.error(
                 "%s in %s cannot be read: %s; what it takes on the disk stays taken until it can be",
                 segment_name(segment.number),
                 journal.directory,
                 failure.strerror or failure,
             )
+        self._copied_to[segment.number] = self._at
+        journal.victims.append(journal.victims.pop(0))
+        self._take_up()
 
     def _record(self, segment: Segment, place: int) -> tuple[bytes, int, int]:
         """The record at a place of the segment: octets that hold it, where in them, and its length, or 0."""
@@ -477,11 +495,11 @@ class Reclaimer:
         for other in journal.segments.values():
             other.obliges.pop(segment.number, None)
         self._journal.victims.remove(segment.number)
-        # The next victim is copied from its beginning, whenever that may be.
-        self._at, self._emptied_sequence = layout.SEGMENT_HEAD, 0
+        self._unreadable.discard(segment.number)
+        self._take_up()
         if self.is_held:
             return
         if self._journal.victims:
-            self._begin_rewrite()
+            self._rewrite_step()
         else:
             self._choose()

@@ -24,7 +24,7 @@ from flintmq.broker.messages.message import new_message
 from flintmq.broker.queues import delivery
 from flintmq.broker.transactions.dtx_branch import Branch, BranchState, Lock, Settlement
 from flintmq.broker.transactions.dtx_journal import put_manifest
-from flintmq.errors import PeerFault, StorageFault
+from flintmq.errors import PeerFault, StorageFault, UnreadableFault
 from flintmq.wire import traits
 
 if TYPE_CHECKING:
@@ -74,6 +74,7 @@ class BranchCompletion:
         self.unnoted: set[Branch] = set()  # of these the disk does not know that they are decided
         self.handed_over = 0  # the record that ends the newest portion of it
         self.is_due = False
+        self.unread: list[Lock] = []  # to be put back when the disk gives the messages
         # Who is to hear when these have all been applied.
         self.awaited: list[tuple[set[Branch], Callable[[], None]]] = []
 
@@ -122,6 +123,7 @@ class BranchCompletion:
     def commit(self, branches: list[Branch], write_more: Callable[[], None] | None, code: int = 0) -> int:
         """The record that has to be safe before anybody is told. `code`: how it is remembered, if at all."""
         store = self.store
+        self.read_rejected(branches)
         is_large = self.is_to_be_decided(branches)
         failures: list[Exception] = []
         with nullcontext() if store is None else store.journal.group() as group:
@@ -140,6 +142,16 @@ class BranchCompletion:
         if failures:
             raise failures[0]  # nobody is told that it is done, though what is left of it will be
         return sequence
+
+    def read_rejected(self, branches: list[Branch]) -> None:
+        """Dead letters to be are in memory from here on; a disk that does not give them ends it here."""
+        if self.store is None:
+            return
+        for lock in [lock for branch in branches for lock in branch.locks]:
+            if lock.settlement is Settlement.REJECT and lock.delivery is None:
+                [message] = self.store.load([entry_number.of_journal(lock.entry)])
+                if message is not None:
+                    lock.delivery = come_back(lock.queue, message)
 
     def decide_only(self, branch: Branch) -> list[Exception]:
         try:
@@ -164,6 +176,9 @@ class BranchCompletion:
                 self.go_on()
             else:
                 self.finish(branch)
+        except UnreadableFault:  # told where it was met; whoever commits is told when it is done
+            self.decide(branch)
+            self.go_on(AGAIN_MS)
         except Exception as failure:
             log.exception("a bug holds up the commit of branch %s: the rest of it comes later", branch.xid)
             self.decide(branch)
@@ -218,6 +233,9 @@ class BranchCompletion:
                     self.finish(branch)
                     self.decided.remove(branch)
                 self.router.secure_streams()
+        except UnreadableFault:
+            self.go_on(AGAIN_MS)
+            return
         except Exception:
             log.exception("a bug holds up the commit of branch %s: once more in a while", branch.xid)
             self.go_on(AGAIN_MS)
@@ -388,7 +406,7 @@ class BranchCompletion:
         return failures + self.put_back(back)
 
     def settle_one(self, lock: Lock) -> None:
-        message = self.message_of(lock)
+        message = None if lock.delivery is None else lock.delivery.message
         if message is not None and lock.settlement is Settlement.REJECT:
             lock.queue.bury(message, "rejected")
         elif message is not None:
@@ -396,32 +414,29 @@ class BranchCompletion:
         elif self.store is not None:
             self.store.journal.append_settle(lock.queue.number, lock.entry)
 
-    def message_of(self, lock: Lock) -> Message | None:
-        """The message that is locked, if it is in memory, or is to be a dead letter."""
-        if lock.delivery is not None:
-            return lock.delivery.message
-        if lock.settlement is Settlement.REJECT and self.store is not None:
-            return self.store.load([entry_number.of_journal(lock.entry)])[0]
-        return None
-
     def unlock(self, branch: Branch) -> None:
         """At rollback: all are back, as messages that were handed out before."""
         locks, branch.locks = branch.locks, []
         self.put_back(locks)
 
     def put_back(self, locks: list[Lock]) -> list[Exception]:
-        """What is locked goes back to its queues; what failed."""
+        """What is locked goes back to its queues, or does when it can be read; what failed."""
         held: dict[Queue, list[Delivery]] = {}
-        found: dict[Queue, list[int]] = {}
+        found: dict[Queue, list[Lock]] = {}
         for lock in locks:
             if lock.delivery is not None:
                 held.setdefault(lock.queue, []).append(lock.delivery)
             else:
-                found.setdefault(lock.queue, []).append(entry_number.of_journal(lock.entry))
+                found.setdefault(lock.queue, []).append(lock)
         failures: list[Exception] = []
         if self.store is not None:
-            for queue, entries in found.items():
-                messages = [each for each in self.loaded(entries, failures) if each is not None]
+            for queue, unread in found.items():
+                entries = [entry_number.of_journal(lock.entry) for lock in unread]
+                try:
+                    messages = [each for each in self.loaded(entries, failures) if each is not None]
+                except UnreadableFault:
+                    self.put_back_later(unread)
+                    continue
                 queue.settled(len(entries) - len(messages))
                 held.setdefault(queue, []).extend(come_back(queue, message) for message in messages)
         for queue, deliveries in held.items():
@@ -434,12 +449,25 @@ class BranchCompletion:
                     put_one_back(queue, each)
         return failures
 
+    def put_back_later(self, locks: list[Lock]) -> None:
+        """The disk does not give these messages now; they are unacked meanwhile."""
+        if not self.unread:
+            timetable = self.router.pass_work.timetable
+            timetable.at(timetable.now_ms() + AGAIN_MS, self.put_back_unread)
+        self.unread += locks
+
+    def put_back_unread(self) -> None:
+        unread, self.unread = self.unread, []
+        self.put_back([lock for lock in unread if not lock.queue.deleted])
+
     def loaded(self, entries: list[int], failures: list[Exception]) -> list[Message | None]:
         """What was locked, from the journal; a bug that keeps many from being read is met one by one."""
         if self.store is None:
             return []
         try:
             return self.store.load(entries)
+        except UnreadableFault:
+            raise
         except Exception as failure:
             log.exception("a bug in reading what a branch had locked: each message once more")
             failures.append(failure)

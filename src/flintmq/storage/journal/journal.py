@@ -92,7 +92,11 @@ class Journal(Appender):
         self.now_ms: Callable[[], int] = clock.wall_ms  # of the broker: its time does not leap
         self.promises: Promises | None = None
         if not options.ephemeral:
-            self.promises = Promises(disk, os.path.join(directory, PROMISES_NAME))
+            try:
+                self.promises = Promises(disk, os.path.join(directory, PROMISES_NAME))
+            except OSError:
+                disk.let_go(self._lock)
+                raise
         self._worker = Worker("journal-writer", wake, options.threaded)
         self.tidier = Worker("journal-tidier", wake, options.threaded)
         self.writer = BatchWriter(disk, self._lock_path, self._lock, self.promises, options.segment_octets)
@@ -660,16 +664,20 @@ class Journal(Appender):
                 f"cannot write to {self.directory}: {failure.strerror or failure}"
             ) from failure
         finally:
-            self._worker.close()
-            self.tidier.close()
-            if self.promises is not None:
-                self.promises.close()
-            self.reader.close()
-            self.spools.close()
-            for segment in self.segments.values():
-                if segment.handle >= 0:
-                    self._close_file(segment)
-            self.disk.let_go(self._lock)
+            self.abandon()
+
+    def abandon(self) -> None:
+        """End the threads and let go of the directory, and write nothing: as the end of the process does."""
+        self._worker.close()
+        self.tidier.close()
+        if self.promises is not None:
+            self.promises.close()
+        self.reader.close()
+        self.spools.close()
+        for segment in self.segments.values():
+            if segment.handle >= 0:
+                self._close_file(segment)
+        self.disk.let_go(self._lock)
 
     def _note_end(self) -> None:
         """An orderly end: everything is on disk, and it is written down that it is."""

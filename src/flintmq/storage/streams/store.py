@@ -458,7 +458,7 @@ class StreamStore:
                 self.disk.write(handle, 0, octets)
                 self.disk.truncate(handle, len(octets))
             finally:
-                self.disk.close(handle)
+                self.disk.let_go(handle)
 
         self._worker.submit(write, _tell("write the index of a segment"))
 
@@ -560,6 +560,14 @@ class StreamStore:
         self._worker.collect()
         if is_safe and self.promises is not None:
             self._note_end(self.promises)
+        self.abandon()
+        if self.is_temporary and self.directory:
+            self.disk.remove_directory(self.directory)
+        return is_safe or self.is_temporary
+
+    def abandon(self) -> None:
+        """Ends the thread and closes all files, and writes nothing: as the end of the process does."""
+        self._worker.close()
         for stream in self.logs.values():
             for segment in stream.segments:
                 self._let_go(segment)
@@ -567,9 +575,6 @@ class StreamStore:
             self.disk.let_go(self._handles.popitem()[1])
         if self.promises is not None:
             self.promises.close()
-        if self.is_temporary and self.directory:
-            self.disk.remove_directory(self.directory)
-        return is_safe or self.is_temporary
 
     def _sync_files(self, stream: StreamLog, start: int) -> None:
         """Segments with offsets from `start` on."""

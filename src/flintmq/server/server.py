@@ -380,7 +380,8 @@ class Server:
         if broker.store is not None:
             journal = broker.store.journal
             readers = (journal.reader, broker.store.paged_out.reader)
-            found["unreadable"] = [why for reader in readers for _, why in reader.unreadable.values()]
+            files = [why for reader in readers for _, why in reader.unreadable.values()]
+            found["unreadable"] = [*files, *journal.spools.unreadable()]
             found["disk-bytes"] = journal.disk_octets()
             found["disk-bytes-free-min"] = journal.options.disk_free_octets_min
             try:

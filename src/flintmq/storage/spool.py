@@ -72,6 +72,7 @@ class OpenSpools:
     def __init__(self) -> None:
         self.users: dict[SpoolUser, None] = {}
         self.is_removal_failing = False  # which was told
+        self.unreadable: dict[str, str] = {}  # why, by path; each was told
 
     def use(self, user: SpoolUser) -> None:
         """It is written or read now; the one that was not for the longest time has to rest."""
@@ -83,8 +84,19 @@ class OpenSpools:
     def leave(self, user: SpoolUser) -> None:
         self.users.pop(user, None)
 
+    def cannot_read(self, path: str, failure: OSError) -> None:
+        """The disk does not give a body now: its queue waits and tries again."""
+        if path not in self.unreadable:
+            self.unreadable[path] = f"{path}: {failure.strerror or failure}"
+            log.error("%s: its message waits until it can be read", self.unreadable[path])
+
+    def can_read(self, path: str) -> None:
+        if self.unreadable and self.unreadable.pop(path, None):
+            log.warning("%s can be read again", path)
+
     def remove_file(self, disk: Disk, path: str) -> None:
         """The file that nobody needs goes; if the disk refuses, the next start removes it."""
+        self.unreadable.pop(path, None)
         try:
             disk.delete(path)
         except FileNotFoundError:
@@ -169,6 +181,15 @@ class Spool:
         """Why its file is not the body any more, as far as a look tells; an OSError if the disk fails now."""
         if self.damage:
             return self.damage
+        try:
+            why = self._look()
+        except OSError as failure:
+            self.open_spools.cannot_read(self.path, failure)
+            raise
+        self.open_spools.can_read(self.path)
+        return why
+
+    def _look(self) -> str:
         try:
             handle = self.open_to_read()
         except FileNotFoundError:
@@ -409,6 +430,10 @@ class SpoolStore:
             if not self._leaving or self._leaving[0][0] > sequence:
                 return
             self._leaving.popleft()[1].discard()
+
+    def unreadable(self) -> list[str]:
+        """Bodies that the disk does not give now: which, and why."""
+        return [*self._open_spools.unreadable.values()]
 
     def named(self) -> list[Spool]:
         """The spools that records on disk may name."""

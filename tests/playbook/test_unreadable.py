@@ -12,7 +12,17 @@ from playbook.dialogue import Carried, Client
 from playbook.paged import PagedPlaybook
 from playbook.test_large import LARGE
 
-from flintmq.wire.methods import BasicAck, BasicConsume, BasicConsumeOk, BasicQos, BasicQosOk
+from flintmq.wire.methods import (
+    BasicAck,
+    BasicConsume,
+    BasicConsumeOk,
+    BasicQos,
+    BasicQosOk,
+    QueueDeclare,
+    QueueDeclareOk,
+    QueueDelete,
+    QueueDeleteOk,
+)
 
 AWAY_S = 30
 
@@ -131,3 +141,22 @@ def test_a_large_message_that_cannot_be_read_is_told_once_and_once_when_it_can_b
     assert [each.body for _, each in consumer.heard() if isinstance(each, Carried)] == [LARGE]
     assert caplog.text.count("can be read again") == 1
     assert journal.spools.unreadable() == []
+
+
+def test_a_queue_that_waits_can_be_declared_consumed_from_and_deleted(
+    playbook: PagedPlaybook, client: Client, directory: Path
+) -> None:
+    client.declares("q", durable=True)
+    stored(playbook, client, *(b"%d" % number for number in range(12)))
+    assert playbook.broker.store is not None
+    playbook.broker.store.journal.reader.close()
+    with away(directory):
+        consuming(playbook)
+        with playbook.one_pass():
+            client.publishes("q", b"more")
+            client >> QueueDeclare(queue="q", durable=True)
+            client << QueueDeclareOk(queue="q", message_count=9, consumer_count=1)
+            client >> BasicConsume(queue="q", consumer_tag="d")
+            client << BasicConsumeOk(consumer_tag="d")
+            client >> QueueDelete(queue="q")
+            client << QueueDeleteOk(message_count=9)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import random
 import shutil
 import threading
 from collections.abc import Callable
@@ -17,7 +18,9 @@ from flintmq.errors import StorageFault, UnreadableFault
 from flintmq.storage.disk import Commit, Disk
 from flintmq.storage.inspection.journal_inspection import check
 from flintmq.storage.journal.journal import Journal
+from flintmq.storage.journal.reclaim import ObligedSegments
 from flintmq.storage.journal.report import RecoveryReport
+from flintmq.storage.journal.segment import Segment
 from flintmq.storage.options import JournalOptions, SyncPolicy
 
 SMALL = JournalOptions(threaded=False, segment_octets=1 << 16, rewrite_delay_ms=0)
@@ -832,3 +835,79 @@ def test_the_search_behind_damage_goes_on_in_the_next_step(
     assert len(set(lost)) == len(lost)
     assert max(views) < 3000
     journal.close()
+
+
+@pytest.mark.parametrize("spares", [0, 1])
+def test_the_alarm_stays_on_until_a_file_as_large_as_the_refused_one_is_taken(
+    tmp_path: Path, spares: int
+) -> None:
+    """A limit on the size of files takes small ones: else the alarm would go and come with each of them."""
+
+    class LimitedDisk(Disk):
+        most = 1 << 30
+        trials = 0
+
+        def reserve(self, handle: int, size: int) -> None:
+            if size > self.most:
+                raise OSError(errno.EFBIG, "File too large")
+            super().reserve(handle, size)
+
+        def prewrite(self, path: str, size: int) -> None:
+            self.trials += 1
+            if size > self.most:
+                raise OSError(errno.EFBIG, "File too large")
+            super().prewrite(path, size)
+
+    disk = LimitedDisk()
+    clock = MovableClock()
+    options = JournalOptions(threaded=False, segment_octets=4 << 20, spare_segments=spares)
+    journal = Journal.open(str(tmp_path), disk, options, clock)
+    disk.most = 2 << 20
+    told: list[bool] = []
+    journal.on_alarm = lambda _: told.append(True)
+    journal.on_clear = lambda: told.append(False)
+    journal.recover(Told())
+
+    def publish(seconds: int) -> None:
+        for _ in range(seconds):
+            journal.append_entry((1,), b"h", bytes(300_000))
+            journal.end_batch()
+            for _ in range(4):
+                clock.ahead_s += 0.25
+                journal.tick()
+
+    publish(20)
+    assert True in told
+    assert False not in told[told.index(True) :]
+    assert disk.trials <= 6
+    disk.most = 1 << 30
+    publish(10)
+    assert told[-1] is False
+    assert told.count(False) == 1
+    assert journal.synced_sequence == journal.next_sequence - 1
+    journal.close()
+
+
+def test_the_segments_that_a_settle_must_outlive_are_found_by_their_ranges() -> None:
+    chance = random.Random(1)
+    for _ in range(200):
+        segments: dict[int, Segment] = {}
+        first = 1
+        for number in range(1, chance.randrange(2, 30)):
+            segments[number] = made = Segment(number, 4096)
+            made.first_sequence = max(1, first - chance.choice((0, 0, 0, 5)))  # an abandoned one before it
+            first += chance.randrange(1, 40)
+            made.last_sequence = first - 1
+            made.moved = chance.choice((0, 0, 0, 1))
+        victim = Segment(99, 4096)
+        victim.obliges = dict.fromkeys(chance.sample(range(1, 40), 20), 16)
+        obliged = ObligedSegments(victim, segments)
+        for _ in range(20):
+            start = chance.randrange(1, first + 10)
+            end = start + chance.choice((1, 1, 50))
+            wanted = {
+                number
+                for number in victim.obliges
+                if number in segments and (segments[number].moved or segments[number].may_hold(start, end))
+            }
+            assert {*obliged.holding(start, end), *obliged.moved} == wanted

@@ -160,7 +160,7 @@ cdef class Queue:
         goals=ServiceGoals, handed_out=cython.longlong, is_cut=cython.bint
     )
     cdef int dispatch_ruled(self) except -1
-    cdef int dispatch_early(self) except -1
+    cpdef int dispatch_early(self) except -1
     cdef bint expire_early(self) except -1
     cpdef bint dispatch_selectively(self) except -1
     @cython.locals(

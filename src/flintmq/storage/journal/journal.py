@@ -23,6 +23,7 @@ move it without anyone outside noticing.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 from collections.abc import Callable
@@ -57,6 +58,8 @@ log = logging.getLogger("flintmq.journal")
 
 # With more than this in the next batch, whoever can should wait for the one that is on its way.
 BEHIND_OCTETS = 16_777_216
+# A disk that says so may take less than it was to take, and then refuse the next file again.
+NO_ROOM = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 # What was promised of the segments.
 PROMISES_NAME = "segments.promised"
 # How often the time is noted there.
@@ -439,6 +442,9 @@ class Journal(Appender):
         self._write_failed = True
         self._write_error = f"cannot write to {self.directory}: {error.strerror or error}"
         unsafe = [*self._written, batch, self._batch]
+        refused = [piece.segment.capacity for piece in batch.pieces if not piece.at]
+        if error.errno in NO_ROOM and refused:
+            self.reclaimer.refuse(self._write_error, max(refused))
         self._batch.end_piece()
         self._written = []
         self._written_octets = 0

@@ -381,7 +381,8 @@ class Server:
             journal = broker.store.journal
             readers = (journal.reader, broker.store.paged_out.reader)
             files = [why for reader in readers for _, why in reader.unreadable.values()]
-            found["unreadable"] = [*files, *journal.spools.unreadable()]
+            streams = [] if broker.streams is None else broker.streams.storage.missing_files()
+            found["unreadable"] = [*files, *journal.spools.unreadable(), *streams]
             found["disk-bytes"] = journal.disk_octets()
             found["disk-bytes-free-min"] = journal.options.disk_free_octets_min
             try:

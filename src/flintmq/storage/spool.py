@@ -91,7 +91,8 @@ class OpenSpools:
             log.error("%s: its message waits until it can be read", self.unreadable[path])
 
     def can_read(self, path: str) -> None:
-        if self.unreadable and self.unreadable.pop(path, None):
+        if path in self.unreadable:
+            del self.unreadable[path]
             log.warning("%s can be read again", path)
 
     def remove_file(self, disk: Disk, path: str) -> None:

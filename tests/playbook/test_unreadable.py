@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +12,17 @@ from playbook.dialogue import Carried, Client
 from playbook.paged import PagedPlaybook
 from playbook.test_large import LARGE
 
-from flintmq.wire.methods import BasicAck, BasicConsume, BasicConsumeOk, BasicQos, BasicQosOk
+from flintmq.wire.methods import (
+    BasicAck,
+    BasicConsume,
+    BasicConsumeOk,
+    BasicQos,
+    BasicQosOk,
+    QueueDeclare,
+    QueueDeclareOk,
+    QueueDelete,
+    QueueDeleteOk,
+)
 
 AWAY_S = 30
 
@@ -106,3 +117,46 @@ def test_messages_expire_when_the_file_is_back(
         seconds(playbook, 8)
     seconds(playbook, 20)
     assert playbook.queue("q").message_count() == 0
+
+
+def test_a_large_message_that_cannot_be_read_is_told_once_and_once_when_it_can_be(
+    playbook: PagedPlaybook, client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    client.declares("q", durable=True)
+    stored(playbook, client, LARGE)
+    assert playbook.broker.store is not None
+    journal = playbook.broker.store.journal
+    open_to_read = journal.disk.open_to_read
+
+    def failing(path: str) -> int:
+        raise OSError(errno.EIO, "Input/output error", path)
+
+    journal.disk.open_to_read = failing
+    consumer = consuming(playbook)
+    seconds(playbook, AWAY_S)
+    assert caplog.text.count("Input/output error: its message waits until it can be read") == 1
+    assert len(journal.spools.unreadable()) == 1
+    journal.disk.open_to_read = open_to_read
+    seconds(playbook, 5)
+    assert [each.body for _, each in consumer.heard() if isinstance(each, Carried)] == [LARGE]
+    assert caplog.text.count("can be read again") == 1
+    assert journal.spools.unreadable() == []
+
+
+def test_a_queue_that_waits_can_be_declared_consumed_from_and_deleted(
+    playbook: PagedPlaybook, client: Client, directory: Path
+) -> None:
+    client.declares("q", durable=True)
+    stored(playbook, client, *(b"%d" % number for number in range(12)))
+    assert playbook.broker.store is not None
+    playbook.broker.store.journal.reader.close()
+    with away(directory):
+        consuming(playbook)
+        with playbook.one_pass():
+            client.publishes("q", b"more")
+            client >> QueueDeclare(queue="q", durable=True)
+            client << QueueDeclareOk(queue="q", message_count=9, consumer_count=1)
+            client >> BasicConsume(queue="q", consumer_tag="d")
+            client << BasicConsumeOk(consumer_tag="d")
+            client >> QueueDelete(queue="q")
+            client << QueueDeleteOk(message_count=9)

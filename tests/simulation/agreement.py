@@ -41,6 +41,7 @@ def holders(broker: Broker, channels: list[Channel]) -> list[tuple[str, int, set
                 held = {entry >> 1 for entry in entries if entry and not entry & 1}
                 for branch in host.branches.branches.values():
                     held |= {lock.entry for lock in branch.locks if lock.queue is queue and lock.entry}
+                held |= {lock.entry for lock in host.branches.outcomes.unread if lock.queue is queue}
                 found.append((queue.name, queue.number, held))
         for exchange in host.exchanges.values():
             if isinstance(exchange, DelayedExchange) and exchange.number:

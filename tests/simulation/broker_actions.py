@@ -12,7 +12,7 @@ from flintmq.broker.broker import Broker
 from flintmq.broker.store.store import Store
 from flintmq.broker.virtual_host import VirtualHost
 from flintmq.protocol.outbox import Output
-from flintmq.wire import methods
+from flintmq.wire import amqp, methods
 from flintmq.wire.methods import Method
 from flintmq.wire.properties import BasicProperties
 
@@ -31,6 +31,7 @@ from .broker_model import (
 )
 from .ruled_queues import MORGUE, MORGUES, RULES, RuledQueues, arguments_of
 
+GOT = (methods.BasicGetOk, methods.BasicGetEmpty)
 LATER = "later"  # the one that delays
 CLOSING = "closing"  # the mode of a channel that the broker is to close
 EXCHANGES = ("amq.direct", "amq.fanout", "amq.topic", "x1", "x2", "x3", LATER)
@@ -456,7 +457,11 @@ class Actions(RuledQueues):
     def get(self, client: Client, channel: ModelChannel, name: str, no_ack: bool) -> None:
         queue = self.model.queues[name]
         client.say(channel.number, methods.BasicGet(queue=name, no_ack=no_ack))
-        [event] = self.listen(exact=False)  # consumers that waited have had theirs first
+        events = self.listen(exact=False)  # consumers that waited have had theirs first
+        if self.is_blind() and not any(isinstance(each.method, GOT) for each in events):
+            self.refused_to_read(client, channel, events)
+            return
+        [event] = events
         self.expire_heads(queue)  # which the broker has done just now
         ready = queue.ready()
         answer = event.method
@@ -467,8 +472,24 @@ class Actions(RuledQueues):
         copy = self.copy_of(event, queue, answer.redelivered)
         assert copy is ready[0] or name in MORGUES, f"{copy.number} was given before {ready[0].number}"
         self.take(event, answer.delivery_tag, copy, None, no_ack)
-        self.expire_heads(queue)
-        assert answer.message_count == len(queue.ready())
+        if not self.is_blind():
+            self.expire_heads(queue)
+            assert answer.message_count == len(queue.ready())
+
+    def refused_to_read(self, client: Client, channel: ModelChannel, events: list[Event]) -> None:
+        """The next message cannot be read now, and waits; the channel ends when all is confirmed."""
+        channel.mode = CLOSING
+        self.close_model_channel(channel)
+        for event in events:
+            assert isinstance(event.method, methods.ChannelClose), f"answered by {event.method}"
+            assert event.method.reply_code == amqp.RESOURCE_ERROR, f"refused by {event.method}"
+            self.closed(client, channel)
+        assert events or channel.confirmed < channel.published, "nothing answers a get"
+        self.reconcile()
+
+    def is_blind(self) -> bool:
+        """Whether the broker cannot read, or has not looked yet whether it can again."""
+        raise NotImplementedError
 
     def settle(self, client: Client, channel: ModelChannel) -> None:
         free = channel.free_tags()
@@ -579,4 +600,6 @@ REPEATS = {
     "close_channel": (0, 0, 1),
     "lose_connection": (0, 1),
 }
+# What a disk that cannot be read refuses, as a whole or in part: histories with bugs have that.
+READING = {"read_stream", "lease", "read_lease", "ack_lease", "tend_lease", "demarcate", "coordinate"}
 ACTIONS = (*REPEATS, "publish", "publish", "settle", "settle", "end_transaction", "demarcate", "coordinate")

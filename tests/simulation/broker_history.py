@@ -10,16 +10,19 @@ from __future__ import annotations
 import heapq
 import logging
 import random
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 from flintmq.broker.memory_shedding import MemoryShedding
 from flintmq.config import Config
 from flintmq.protocol.outbox import Output
 from flintmq.server.data_directory import recovered_broker
+from flintmq.storage.journal.journal import Journal
+from flintmq.storage.journal.reader import READ_AGAIN_S
 from flintmq.storage.options import JournalOptions, SyncPolicy
 
 from .administration_actions import AdministrationActions
-from .broker_actions import ACTIONS, CLOSING, LATER, PUBLIC_QUEUES, REPEATS
+from .broker_actions import ACTIONS, CLOSING, LATER, PUBLIC_QUEUES, READING, REPEATS
 from .broker_client import Client
 from .broker_model import UNKNOWN, Model
 from .journal_history import DIRECTORY, SimulatedClock
@@ -41,6 +44,9 @@ class BrokerHistory(AdministrationActions):
         chance = self.chance = random.Random(seed)
         self.spoiler = random.Random(f"streams of {seed}")
         self.clerk = random.Random(f"administration of {seed}")
+        self.reader = random.Random(f"reads of {seed}")
+        self.unread_share = self.reader.choice((0.0, 0.1, 0.5))
+        self.unclosed_share = self.reader.choice((0.0, 0.05, 0.3))
         self.administered_share = self.clerk.choice((0.0, 0.0, 0.1, 0.5))
         self.visitors = []
         self.outbox_of_visitors: list[Output] = []
@@ -83,6 +89,7 @@ class BrokerHistory(AdministrationActions):
                 self.weights[at] *= 3
         self.haste = chance.choice((0.1, 0.5, 0.9))  # how soon a pass ends
         self.sloth = chance.choice((0.1, 0.5, 0.9))  # how late the disk is
+        self.disk.closes_lose = self.options.sync is SyncPolicy.ALWAYS
         self.numbers = 0
         self.sizes: dict[int, int] = {}
         self.persistent: dict[int, bool] = {}
@@ -99,6 +106,8 @@ class BrokerHistory(AdministrationActions):
         self.groups: list[set[int]] = []  # messages committed together
         self.sent: dict[int, tuple[str, str, bool]] = {}  # exchange, key, whether persistent
         self.delays: dict[int, int] = {}
+        self.put_off = {}
+        self.blind_s = 0.0  # when the broker could not read for the last time
         self.start()
 
     # Lives
@@ -284,7 +293,8 @@ class BrokerHistory(AdministrationActions):
 
     def restore_disk(self) -> None:
         self.disk.capacity_octets = CAPACITY
-        self.disk.sync_failures_left = self.disk.write_failures_left = 0
+        self.disk.sync_failures_left = self.disk.write_failures_left = self.disk.close_failures_left = 0
+        self.disk.reads_fail = False
         self.disk.broken_directory = ""
         self.disk.power_left = None
 
@@ -293,6 +303,8 @@ class BrokerHistory(AdministrationActions):
             self.disk.capacity_octets != CAPACITY
             or self.disk.sync_failures_left
             or self.disk.write_failures_left
+            or self.disk.close_failures_left
+            or self.disk.reads_fail
             or self.disk.broken_directory
             or self.disk.power_left is not None
             or self.broker.storage_alarm()
@@ -301,6 +313,7 @@ class BrokerHistory(AdministrationActions):
     # Steps
 
     def step(self) -> None:
+        self.spoil_reads()
         way = self.chance.random()
         if way < 0.80:
             self.act()
@@ -328,6 +341,42 @@ class BrokerHistory(AdministrationActions):
         else:
             self.clean_stop()
 
+    def spoil_reads(self) -> None:
+        """For some steps the disk gives nothing back; closes fail now and then."""
+        if self.reader.random() < self.unclosed_share:
+            self.disk.close_failures_left = self.reader.choice((1, 2, 10))
+        if self.disk.reads_fail:
+            self.disk.reads_fail = self.reader.random() < 0.8
+        else:
+            self.disk.reads_fail = self.reader.random() < self.unread_share
+        self.note_blind()
+
+    def note_blind(self) -> None:
+        if self.is_blind():
+            self.blind_s = self.clock.now_s
+
+    def is_blind(self) -> bool:
+        """Whether the broker cannot read, or has not looked yet whether it can again."""
+        return self.disk.reads_fail or any(each.reader.unreadable for each in self.journals())
+
+    def is_refused(self) -> bool:
+        """Whether requests that need the disk would fail, which the model does not follow."""
+        return self.is_blind()
+
+    def journals(self) -> tuple[Journal, ...]:
+        return self.store.journal, self.store.overflow.journal
+
+    @contextmanager
+    def sound(self) -> Iterator[None]:
+        """What is looked up inside is the model's doing, which can read all there is."""
+        told = [dict(each.reader.unreadable) for each in self.journals()]
+        for each in self.journals():
+            each.reader.unreadable.clear()
+        with self.disk.sound():
+            yield
+        for each, unreadable in zip(self.journals(), told, strict=True):
+            each.reader.unreadable.update(unreadable)
+
     def act(self) -> None:
         if len(self.clients) < 2 and (not self.clients or self.chance.random() < 0.1):
             self.connect()
@@ -338,6 +387,8 @@ class BrokerHistory(AdministrationActions):
         if channel.mode == CLOSING:
             return
         action = self.chance.choices(ACTIONS, self.weights)[0]
+        if action in READING and self.is_refused():
+            return
         for _ in range(self.chance.choice(REPEATS[action])):
             if channel.number in client.channels and client.channels[channel.number] is channel:
                 getattr(self, action)(client, channel)
@@ -418,7 +469,12 @@ class BrokerHistory(AdministrationActions):
 
     def calm(self) -> None:
         """No more faults: soon everything is handed out, safe, and told."""
+        self.note_blind()
         self.restore_disk()
+        if self.clock.now_s - self.blind_s < READ_AGAIN_S:
+            self.clock.now_s += READ_AGAIN_S  # when the files are looked at again
+            self.tick()
+            self.clock.now_s += READ_AGAIN_S  # when the queues are
         rounds = 0
         for _ in range(CALM_ROUNDS_MAX):
             self.finish_pass()

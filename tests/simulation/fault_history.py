@@ -41,6 +41,8 @@ BYSTANDER_MESSAGES = 3
 # A function that is not called in so many steps makes way for another.
 STEPS_ARMED = 2
 ROUNDS_MAX = 60
+# In the place of a function that has raised.
+UNREAD = "Disk.read"
 
 
 class Faulted(Exception):
@@ -104,6 +106,7 @@ class FaultyHistory(BrokerHistory):
         self.answers: dict[Client, tuple[dict[str, Any], bytes]] = {}
         super().__init__(seed)
         INJECTOR.when_fired = self.keep_power
+        self.disk.when_unread = self.unread
         self.administered_share = self.bugs.choice((0.0, 0.1, 0.5))
         INJECTOR.arm(self.bugs)
 
@@ -127,6 +130,15 @@ class FaultyHistory(BrokerHistory):
     def keep_power(self) -> None:
         """Until the bug is looked into: the check after a loss of power knows of none."""
         self.disk.power_left = None
+
+    def unread(self) -> None:
+        """A read that fails in the middle of a request is as bad for it as a bug."""
+        if INJECTOR.is_watching and not INJECTOR.fired:
+            INJECTOR.fired = UNREAD
+            self.keep_power()
+
+    def is_refused(self) -> bool:
+        return any(each.reader.unreadable for each in self.journals())
 
     # Where the broker is at work
 
@@ -347,19 +359,21 @@ class FaultyHistory(BrokerHistory):
         INJECTOR.disarm()
         self.faults += 1
         try:
-            self.check_fault()
+            self.check_fault(where == UNREAD)
         except AssertionError as failure:
             raise AssertionError(f"{where} has raised: {failure}") from failure
         INJECTOR.arm(self.bugs)
 
-    def check_fault(self) -> None:
+    def check_fault(self, is_unread: bool) -> None:
         assert not self.store.journal.in_group(), "a group of the journal is open"
         self.answers.clear()
         self.restore_disk()
+        self.disk.reads_fail = is_unread and self.bugs.random() < 0.5  # for a while longer
         self.broker.pass_work.chores.finish()
         delivered = self.delivered()
         check_agreement(self.broker, self.channels())
         self.serve_bystander()
+        self.disk.reads_fail = False
         if self.bugs.random() < 0.7:
             self.clock.now_s += 2.0  # what the bug has held up is tried again
             for _ in range(5):

@@ -96,6 +96,10 @@ class JournalHistory:
             rewrite_delay_ms=self.chance.choice((0, 0, 30)),
             sync=self.chance.choice((*[SyncPolicy.ALWAYS] * 4, SyncPolicy.INTERVAL, SyncPolicy.NEVER)),
         )
+        self.reader = random.Random(f"reads of {seed}")
+        self.unread_share = self.reader.choice((0.0, 0.1, 0.6))
+        self.unclosed_share = self.reader.choice((0.0, 0.1, 0.6))
+        self.disk.closes_lose = self.options.sync is SyncPolicy.ALWAYS
         self.entries: dict[int, ModelEntry] = {}
         # Every state of topology since the last promised one: (sequence, state).
         self.states: list[tuple[int, dict[bytes, bytes]]] = [(0, {})]
@@ -125,6 +129,8 @@ class JournalHistory:
     # What happens
 
     def _step(self) -> None:
+        self.disk.reads_fail = self.reader.random() < self.unread_share
+        self.disk.close_failures_left = 2 if self.reader.random() < self.unclosed_share else 0
         way = self.chance.random()
         if way < 0.40:
             for _ in range(self.chance.randrange(1, 8)):
@@ -212,8 +218,7 @@ class JournalHistory:
             self.journal.commit_now()
         except StorageFault:
             self.clock.now_s += 1
-            self.disk.capacity_octets = 1 << 40
-            self.disk.write_failures_left = self.disk.sync_failures_left = 0
+            self._heal()
             self.journal.tick()
             self.journal.commit_now()
 
@@ -246,6 +251,7 @@ class JournalHistory:
 
     def _damaged(self, segment: int, sequences: list[int]) -> None:
         for sequence in sequences:
+            assert not self.entries[sequence].promised, f"{sequence} was promised, and is told to be lost"
             self.gone[sequence] = self.entries.pop(sequence)
 
     # Crash and check
@@ -294,7 +300,8 @@ class JournalHistory:
 
     def _heal(self) -> None:
         self.disk.capacity_octets = 1 << 40
-        self.disk.sync_failures_left = self.disk.write_failures_left = 0
+        self.disk.sync_failures_left = self.disk.write_failures_left = self.disk.close_failures_left = 0
+        self.disk.reads_fail = False
 
     def _rot(self) -> bool:
         """Flip one bit in a segment, or in the notes of what was promised."""

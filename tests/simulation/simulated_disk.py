@@ -2,7 +2,7 @@
 
 What is written is visible at once and durable after a sync. A crash keeps, of all unsynced writes
 and name changes, a random part: whole sectors of some writes, in any combination. A failed sync
-drops the pages that it should have written and says nothing about it afterwards.
+drops the pages that it should have written and says nothing about it afterwards; so may a failed close.
 """
 
 from __future__ import annotations
@@ -10,10 +10,14 @@ from __future__ import annotations
 import errno
 import os
 import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from flintmq.storage.disk import Disk
 
 SECTOR = 512
+# What is never synced is promised to nobody, and relied on while the process lives: no close takes it.
+NEVER_SYNCED = ("/data/overflow/", "/data/hand-outs")
 
 
 class PowerLost(BaseException):
@@ -36,6 +40,12 @@ class SimulatedDisk(Disk):
         self.capacity_octets = capacity_octets
         self.sync_failures_left = 0
         self.write_failures_left = 0
+        self.close_failures_left = 0
+        # What fails to be closed may lose what was written and not synced.
+        self.closes_lose = False
+        self.reads_fail = False
+        # Somebody is to know of each read that fails.
+        self.when_unread: Callable[[], None] = lambda: None
         # Files below this directory take no writes.
         self.broken_directory = ""
         # After so many further changes the power goes; None: it stays.
@@ -86,12 +96,23 @@ class SimulatedDisk(Disk):
         return self.open(path)
 
     def close(self, handle: int) -> None:
-        del self._handles[handle]
+        file = self._handles.pop(handle)
+        if not self.close_failures_left:
+            return
+        self.close_failures_left -= 1
+        is_kept = any(self._is_below(file, path) for path in NEVER_SYNCED)
+        if self.closes_lose and file.unsynced and not is_kept:
+            self._keep_some(file)
+            file.visible = bytearray(file.durable)
+        raise OSError(errno.EIO, "simulated failure to close")
 
     def size(self, handle: int) -> int:
         return len(self._handles[handle].visible)
 
     def read(self, handle: int, at: int, count: int) -> bytes:
+        if self.reads_fail:
+            self.when_unread()
+            raise OSError(errno.EIO, "simulated failure to read")
         return bytes(self._handles[handle].visible[at : at + count])
 
     def write(self, handle: int, at: int, octets: bytes | bytearray | memoryview) -> None:
@@ -145,7 +166,7 @@ class SimulatedDisk(Disk):
             self.write(handle, 0, bytes(size))
             self.sync(handle)
         finally:
-            self.close(handle)
+            self.let_go(handle)
 
     def rename(self, old: str, new: str) -> None:
         self._draw_power()
@@ -185,11 +206,20 @@ class SimulatedDisk(Disk):
             raise PowerLost
         self.power_left -= 1
 
+    @contextmanager
+    def sound(self) -> Iterator[None]:
+        """Whoever looks at the files inside is not of the history."""
+        fails, self.reads_fail = self.reads_fail, False
+        try:
+            yield
+        finally:
+            self.reads_fail = fails
+
     def _is_broken(self, file: _File) -> bool:
-        below = self.broken_directory + "/"
-        return bool(self.broken_directory) and any(
-            each is file for name, each in self._names.items() if name.startswith(below)
-        )
+        return bool(self.broken_directory) and self._is_below(file, self.broken_directory + "/")
+
+    def _is_below(self, file: _File, path: str) -> bool:
+        return any(each is file for name, each in self._names.items() if name.startswith(path))
 
     def used_octets(self) -> int:
         return sum(len(file.visible) for file in self._names.values())
@@ -216,6 +246,8 @@ class SimulatedDisk(Disk):
             file.visible = bytearray(file.durable)
         self.sync_failures_left = 0
         self.write_failures_left = 0
+        self.close_failures_left = 0
+        self.reads_fail = False
         self.broken_directory = ""
 
     def kill(self) -> None:

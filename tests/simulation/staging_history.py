@@ -115,6 +115,7 @@ class StagingHistory:
     def __init__(self, seed: int) -> None:
         chance = self.chance = random.Random(seed)
         self.disk = SimulatedDisk(chance)
+        self.spoiler = random.Random(f"closes of {seed}")
         self.clock = SimulatedClock(chance)
         self.options = JournalOptions(
             threaded=False,
@@ -123,6 +124,7 @@ class StagingHistory:
             spare_segments=chance.choice((0, 1, 2)),
             retry_interval_ms=10,
         )
+        self.disk.closes_lose = True
         self.published_max = chance.choice((1, 3, 100))
         self.config = Config()._replace(
             staging=Limits(
@@ -405,10 +407,11 @@ class StagingHistory:
             self.disk.write_failures_left = self.chance.choice((1, 2))
         else:
             self.disk.capacity_octets = self.disk.used_octets() + self.chance.choice((0, 2000, 6000))
+        self.disk.close_failures_left = self.spoiler.choice((0, 1, 5))
 
     def restore_disk(self) -> None:
         self.disk.capacity_octets = CAPACITY
-        self.disk.sync_failures_left = self.disk.write_failures_left = 0
+        self.disk.sync_failures_left = self.disk.write_failures_left = self.disk.close_failures_left = 0
         self.disk.power_left = None
 
     def calm(self) -> None:

@@ -50,12 +50,14 @@ class StreamHistory:
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
         self.disk = SimulatedDisk(self.chance)
+        self.spoiler = random.Random(f"closes of {seed}")
         self.clock = SimulatedClock(self.chance)
         self.options = JournalOptions(
             threaded=False,
             retry_interval_ms=10,
             sync=self.chance.choice((*[SyncPolicy.ALWAYS] * 4, SyncPolicy.INTERVAL, SyncPolicy.NEVER)),
         )
+        self.disk.closes_lose = self.options.sync is SyncPolicy.ALWAYS
         self.models = {number: StreamModel(self.stream_options()) for number in (1, 2, 3)}
         self.stamp = 0
         self.crashes = 0
@@ -135,10 +137,11 @@ class StreamHistory:
             self.disk.write_failures_left = self.chance.choice((1, 1, 2))
         else:
             self.disk.capacity_octets = self.disk.used_octets() + self.chance.choice((0, 300, 3000))
+        self.disk.close_failures_left = self.spoiler.choice((0, 1, 5))
 
     def heal(self) -> None:
         self.disk.capacity_octets = 1 << 40
-        self.disk.sync_failures_left = self.disk.write_failures_left = 0
+        self.disk.sync_failures_left = self.disk.write_failures_left = self.disk.close_failures_left = 0
 
     def crash(self) -> None:
         self.crashes += 1

@@ -58,6 +58,11 @@ def test_what_a_branch_had_locked_is_back_when_reading_it_raises() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_what_a_branch_had_locked_is_back_when_the_disk_gives_it_again() -> None:
+    done = run_pure("-m", "tests.simulation.run", "--faults", "--seeds", "312..312")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_an_exchange_without_messages_may_be_gone_when_its_deletion_raises() -> None:
     done = run_pure("-m", "tests.simulation.run", "--faults", "--seeds", "807583..807583")
     assert done.returncode == 0, done.stdout + done.stderr

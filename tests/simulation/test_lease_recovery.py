@@ -237,3 +237,25 @@ def test_a_lease_that_is_claimed_while_it_is_being_filled_gives_everything_back(
     assert answers[0]["error-code"] == 403
     assert (answers[1]["epoch"], answers[1]["last"]) == (2, 0)
     assert bodies(client, "q") == [b"%d" % number for number in range(count)]
+
+
+def test_a_duplicate_of_what_is_leased_is_refused_after_a_restart_too() -> None:
+    bench = Bench()
+    client = bench.client()
+    client.say(1, methods.QueueDeclare(queue="q", durable=True, arguments={"x-message-deduplication": True}))
+
+    def send(body: bytes) -> None:
+        properties = BasicProperties(headers={"x-deduplication-header": "k"})
+        client.publish(1, "", "q", body, True, properties)
+        passes(bench, 1)
+
+    send(b"1")
+    epoch = lease(client, 1, claim=True)
+    send(b"2")
+    client = crash(bench)
+    send(b"3")
+    assert bodies(client, "q") == []
+    assert rows(client, epoch) == [(1, b"1")]
+    ask(client, "lease.ack", queue="q", consumer="r", epoch=epoch, through=1)
+    send(b"4")
+    assert bodies(client, "q") == [b"4"]

@@ -6,6 +6,7 @@ import gc
 import logging
 import os
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from flintmq.broker import static_topology
@@ -21,8 +22,10 @@ from flintmq.storage.options import JournalOptions, SyncPolicy
 from flintmq.storage.streams.store import StreamStore
 
 if TYPE_CHECKING:
+    from flintmq.broker.recovery import Recovery
     from flintmq.clock import Clock
     from flintmq.config import Config
+    from flintmq.storage.staging_files import StagingFiles
 
 log = logging.getLogger("flintmq.storage")
 
@@ -97,25 +100,46 @@ def recovered_broker(
     from flintmq.storage.journal.overflow import Overflow
     from flintmq.storage.staging_files import StagingFiles
 
-    journal = Journal.open(directory, disk, options, clock, wake)
-    recovery = Recovery(Progress().tell)
-    report = journal.recover(recovery)
-    overflow = Overflow.open(os.path.join(directory, "overflow"), disk, options, clock, wake)
-    delivered_marks = DeliveredMarks(disk, os.path.join(directory, "hand-outs"))
-    recovery.delivered_marks(delivered_marks.recover(journal.synced_sequence))
-    store = Store(journal, overflow, delivered_marks)
-    store.lost = len(report.entries_unreadable)
-    broker = Broker(config, clock, store)
+    with ExitStack() as opened:  # a start that fails leaves the directory to another one
+        journal = Journal.open(directory, disk, options, clock, wake)
+        opened.callback(journal.abandon)
+        recovery = Recovery(Progress().tell)
+        report = journal.recover(recovery)
+        overflow = Overflow.open(os.path.join(directory, "overflow"), disk, options, clock, wake)
+        opened.callback(overflow.journal.abandon)
+        delivered_marks = DeliveredMarks(disk, os.path.join(directory, "hand-outs"))
+        opened.callback(delivered_marks.close)
+        stream_store = StreamStore(os.path.join(directory, "streams"), disk, options, clock, wake)
+        opened.callback(stream_store.abandon)
+        recovery.delivered_marks(delivered_marks.recover(journal.synced_sequence))
+        store = Store(journal, overflow, delivered_marks)
+        store.lost = len(report.entries_unreadable)
+        broker = Broker(config, clock, store)
+        build_broker(broker, journal, recovery, report, stream_store, StagingFiles(journal, wake))
+        opened.pop_all()
+    return broker, report
+
+
+def build_broker(
+    broker: Broker,
+    journal: Journal,
+    recovery: Recovery,
+    report: RecoveryReport,
+    stream_store: StreamStore,
+    staging_files: StagingFiles,
+) -> None:
+    """Everything that the journal and the settings define, in a broker that has nothing yet."""
+    store = broker.store
+    if store is None:
+        raise AssertionError("a broker that lies on a disk has a store")
     go_on_in_time(broker, journal)
     broker.administration.restore(recovery.administered)
     is_incomplete = bool(report.damaged or report.missing)
     recovery.found_branches.is_incomplete = is_incomplete or bool(report.entries_unreadable)
-    streams = broker.attach_streams(
-        StreamStore(os.path.join(directory, "streams"), disk, options, clock, wake)
-    )
+    streams = broker.attach_streams(stream_store)
     # Users of back ends are not known here, and those that a damaged journal has lost may come back.
-    is_anybody = is_incomplete or config.auth.backend_names() != (INTERNAL,)
-    broker.attach_staging(StagingFiles(journal, wake)).restore(
+    is_anybody = is_incomplete or broker.config.auth.backend_names() != (INTERNAL,)
+    broker.attach_staging(staging_files).restore(
         recovery.staged, lambda name: is_anybody or broker.users.get(name) is not None
     )
     store.numbers = recovery.build(broker.virtual_hosts, store, is_incomplete)
@@ -126,7 +150,6 @@ def recovered_broker(
     static_topology.declare_all(broker)
     load_definitions(broker)
     store.end_pass()
-    return broker, report
 
 
 def load_definitions(broker: Broker) -> None:

@@ -396,8 +396,10 @@ class Server:
             found["certificates"] = list(self.certificates.told(broker.clock.wall_ms() / 1000))
         if broker.store is not None:
             journal = broker.store.journal
-            unreadable = {**journal.reader.unreadable, **broker.store.paged_out.reader.unreadable}
-            found["unreadable"] = [why for _, why in unreadable.values()]
+            readers = (journal.reader, broker.store.paged_out.reader)
+            files = [why for reader in readers for _, why in reader.unreadable.values()]
+            streams = [] if broker.streams is None else broker.streams.storage.missing_files()
+            found["unreadable"] = [*files, *journal.spools.unreadable(), *streams]
             found["disk-bytes"] = journal.disk_octets()
             found["disk-bytes-free-min"] = journal.options.disk_free_octets_min
             try:

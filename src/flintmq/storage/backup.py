@@ -139,7 +139,7 @@ def opened(disk: Disk, path: str, octets: int, advance: Advance) -> Iterator[Sou
             lambda at, count: disk.read(handle, at, count), octets or disk.size(handle), path, advance
         )
     finally:
-        disk.close(handle)
+        disk.let_go(handle)
 
 
 def refuse_existing(disk: Disk, path: str, part: str) -> None:
@@ -180,7 +180,7 @@ class Tree:
                 self.disk.write(handle, source.at - len(chunk), chunk)
             self.disk.sync(handle)
         finally:
-            self.disk.close(handle)
+            self.disk.let_go(handle)
 
     def sync(self) -> None:
         """The names are safe when this returns."""
@@ -362,7 +362,7 @@ class Archive:
         except tarfile.TarError as error:
             raise self.unfinished(str(error)) from None
         finally:
-            self.disk.close(handle)
+            self.disk.let_go(handle)
         if self.manifest is None:
             raise self.unfinished(f"there is no {MANIFEST} in it, which is written last")
 

@@ -141,17 +141,20 @@ class Disk:
 
     def read(self, handle: int, at: int, count: int) -> bytes:
         """Up to `count` octets; fewer only at the end of the file."""
-        octets = read_at(handle, count, at)
-        if len(octets) == count or not octets:
-            return octets
-        parts = [octets]
-        read = len(octets)
-        while read < count:
-            octets = read_at(handle, count - read, at + read)
-            if not octets:
-                break
-            parts.append(octets)
-            read += len(octets)
+        try:
+            octets = read_at(handle, count, at)
+            if len(octets) == count or not octets:
+                return octets
+            parts = [octets]
+            read = len(octets)
+            while read < count:
+                octets = read_at(handle, count - read, at + read)
+                if not octets:
+                    break
+                parts.append(octets)
+                read += len(octets)
+        except OSError as failure:
+            raise OSError(failure.errno, failure.strerror, self.path_of(handle)) from failure
         return b"".join(parts)
 
     def write(self, handle: int, at: int, octets: bytes | bytearray | memoryview) -> None:
@@ -246,7 +249,7 @@ class Disk:
                 self.write(handle, at, zeros[: size - at])
                 self.sync(handle)
         finally:
-            os.close(handle)
+            self.let_go(handle)
 
     def rename(self, old: str, new: str) -> None:
         os.replace(old, new)
@@ -281,7 +284,7 @@ class Disk:
         except OSError as failure:
             raise OSError(failure.errno, failure.strerror, path) from failure
         finally:
-            os.close(handle)
+            self.let_go(handle)
 
     def free_octets(self, path: str) -> int:
         if hasattr(os, "statvfs"):
@@ -294,17 +297,20 @@ class Disk:
     def lock(self, path: str) -> int:
         """Hold the lock file for as long as the handle is open; the kernel lets go when we die."""
         handle = self.open(path, create=True)
-        if not try_lock(handle):
-            holder = self.read(handle, 0, 64).decode("ascii", "replace").strip() or "unknown"
-            os.close(handle)
-            raise StorageFault(
-                f"{os.path.dirname(path)} is in use by process {holder}: "
-                "one data directory serves one process; stop that one or choose another directory"
-            )
-        # Written over what is there, then cut: on a full disk that takes no new room.
-        holder_line = f"{os.getpid()}\n".encode("ascii")
-        self.write(handle, 0, holder_line)
-        os.ftruncate(handle, len(holder_line))
+        try:
+            if not try_lock(handle):
+                holder = self.read(handle, 0, 64).decode("ascii", "replace").strip() or "unknown"
+                raise StorageFault(
+                    f"{os.path.dirname(path)} is in use by process {holder}: "
+                    "one data directory serves one process; stop that one or choose another directory"
+                )
+            # Written over what is there, then cut: on a full disk that takes no new room.
+            holder_line = f"{os.getpid()}\n".encode("ascii")
+            self.write(handle, 0, holder_line)
+            os.ftruncate(handle, len(holder_line))
+        except (OSError, StorageFault):
+            self.let_go(handle)
+            raise
         return handle
 
 
@@ -344,7 +350,11 @@ class SystemDisk(Disk):
 
 def as_file(path: str, handle: int) -> int:
     """The handle, unless it is that of a directory or a pipe: these fail at the first read, unnamed."""
-    mode = os.fstat(handle).st_mode
+    try:
+        mode = os.fstat(handle).st_mode
+    except OSError:
+        os.close(handle)
+        raise
     if not stat.S_ISDIR(mode) and not stat.S_ISFIFO(mode):
         return handle
     os.close(handle)

@@ -21,15 +21,17 @@ it is to sync. Whoever reads a spool has a `SpoolReader`, which keeps the file i
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import struct
 from collections import deque
-from contextlib import suppress
 from typing import Protocol
 
 from flintmq.errors import StorageFault
 from flintmq.storage import crc32c
 from flintmq.storage.disk import Disk
+
+log = logging.getLogger("flintmq.storage")
 
 _REFERENCE = struct.Struct("<QQII")
 REFERENCE_OCTETS = _REFERENCE.size
@@ -41,6 +43,9 @@ _COPY_OCTETS = 1 << 20
 DISCARDED_MAX = 256
 # Descriptors of spools: of those written or read last, and as many that wait to be synced.
 OPEN_MAX = 64
+# Attempts to read a body that has to be copied before it is confirmed, one a second: nobody else's messages
+# reach the disk meanwhile.
+READS_FAILED_MAX = 5
 
 
 def spool_name(number: int) -> str:
@@ -65,6 +70,8 @@ class OpenSpools:
 
     def __init__(self) -> None:
         self.users: dict[SpoolUser, None] = {}
+        self.is_removal_failing = False  # which was told
+        self.unreadable: dict[str, str] = {}  # why, by path; each was told
 
     def use(self, user: SpoolUser) -> None:
         """It is written or read now; the one that was not for the longest time has to rest."""
@@ -75,6 +82,32 @@ class OpenSpools:
 
     def leave(self, user: SpoolUser) -> None:
         self.users.pop(user, None)
+
+    def cannot_read(self, path: str, failure: OSError) -> None:
+        """The disk does not give a body now: its queue waits and tries again."""
+        if path not in self.unreadable:
+            self.unreadable[path] = f"{path}: {failure.strerror or failure}"
+            log.error("%s: its message waits until it can be read", self.unreadable[path])
+
+    def can_read(self, path: str) -> None:
+        if path in self.unreadable:
+            del self.unreadable[path]
+            log.warning("%s can be read again", path)
+
+    def remove_file(self, disk: Disk, path: str) -> None:
+        """The file that nobody needs goes; if the disk refuses, the next start removes it."""
+        self.unreadable.pop(path, None)
+        try:
+            disk.delete(path)
+        except FileNotFoundError:
+            # One that was staged and got no part has none; whoever has taken another away has done the work.
+            pass
+        except OSError as failure:
+            if not self.is_removal_failing:
+                log.warning("%s stays until the next start: %s", path, failure.strerror or failure)
+            self.is_removal_failing = True
+            return
+        self.is_removal_failing = False
 
 
 class Spool:
@@ -104,6 +137,7 @@ class Spool:
         # A sync failed and the octets did not survive it.
         self.lost = False
         self._doubtful = False
+        self._reads_failed = 0
         # Why it is not the body of a message any more.
         self.damage = ""
         # Where the disk last failed to read it; -1: nowhere.
@@ -148,6 +182,15 @@ class Spool:
         if self.damage:
             return self.damage
         try:
+            why = self._look()
+        except OSError as failure:
+            self.open_spools.cannot_read(self.path, failure)
+            raise
+        self.open_spools.can_read(self.path)
+        return why
+
+    def _look(self) -> str:
+        try:
             handle = self.open_to_read()
         except FileNotFoundError:
             return f"{self.path} is missing"
@@ -158,7 +201,7 @@ class Spool:
                 self.disk.read(handle, self.failed_at, 1)
                 self.failed_at = -1
         finally:
-            self.disk.close(handle)
+            self.disk.let_go(handle)
         return ""
 
     def share(self) -> Spool:
@@ -171,9 +214,7 @@ class Spool:
         self.holders -= 1
         if self.holders == 0:
             self.rest()
-            # One that was staged and got no part has none; whoever has taken another away has done the work.
-            with suppress(FileNotFoundError):
-                self.disk.delete(self.path)
+            self.open_spools.remove_file(self.disk, self.path)
 
     def rest(self) -> None:
         """Its descriptor goes; what is still to be written or synced opens another one."""
@@ -217,12 +258,7 @@ class Spool:
         other = self.path + ".copy"
         handle = self.disk.open(other, create=True)
         try:
-            crc = 0
-            for at in range(0, self.octets, _COPY_OCTETS):
-                chunk = self.read(at, _COPY_OCTETS)
-                crc = crc32c.extend(crc, chunk)
-                self.disk.write(handle, at, chunk)
-            self.lost = crc != self.crc
+            self.lost = not self._copy_to(handle)
             if not self.lost:
                 self.disk.sync(handle)
                 self.disk.rename(other, self.path)
@@ -230,6 +266,23 @@ class Spool:
                 self.secured = True
         finally:
             self.disk.let_go(handle)
+            if not self.secured:
+                self.open_spools.remove_file(self.disk, other)
+
+    def _copy_to(self, handle: int) -> bool:
+        """Whether all of it is there. The journal waits for it, so it is read a few times and no more."""
+        crc = 0
+        for at in range(0, self.octets, _COPY_OCTETS):
+            try:
+                chunk = self.read(at, _COPY_OCTETS)
+            except OSError:
+                self._reads_failed += 1
+                if self._reads_failed < READS_FAILED_MAX:
+                    raise
+                return False
+            crc = crc32c.extend(crc, chunk)
+            self.disk.write(handle, at, chunk)
+        return crc == self.crc
 
     def reference(self) -> bytes:
         if not self.finished:
@@ -378,6 +431,10 @@ class SpoolStore:
                 return
             self._leaving.popleft()[1].discard()
 
+    def unreadable(self) -> list[str]:
+        """Bodies that the disk does not give now: which, and why."""
+        return [*self._open_spools.unreadable.values()]
+
     def named(self) -> list[Spool]:
         """The spools that records on disk may name."""
         staged = [spool for spool in self.staged.values() if spool.octets]
@@ -415,10 +472,11 @@ class SpoolStore:
             handle = self._disk.open(path)
         except FileNotFoundError as failure:
             raise StorageFault(f"{whose} names {spool_name(number)}, which is missing") from failure
-        if self._disk.size(handle) < octets:
+        try:
+            if self._disk.size(handle) < octets:
+                raise StorageFault(f"{whose} names {spool_name(number)}, which is cut short")
+        finally:
             self._disk.let_go(handle)
-            raise StorageFault(f"{whose} names {spool_name(number)}, which is cut short")
-        self._disk.let_go(handle)
         return Spool(self._disk, path, number, self._open_spools, octets, crc)
 
     def remove_leftovers(self) -> int:

@@ -14,6 +14,7 @@ before it was synced, and the part is written again as a whole.
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable
 from contextlib import suppress
@@ -75,7 +76,9 @@ class StagingFiles:
                 disk.truncate(handle, spool.octets)
             raise
         finally:
-            disk.close(handle)
+            is_closed = disk.let_go(handle)
+        if not is_closed and not self.syncs:
+            raise OSError(errno.EIO, "the close may have told of a write that failed", spool.path)
 
     def _written(self, spool: Spool, part: bytes, told: Told, error: OSError | None) -> None:
         if error is None:

@@ -135,3 +135,23 @@ def test_a_write_that_fails_is_told_once_and_made_good(path: Path, caplog: pytes
     delivered_marks.write()
     assert not delivered_marks.is_failing
     assert found(path) == {1: 7, 2: 8}
+
+
+def test_a_file_that_cannot_be_read_is_told_and_holds_up_no_start(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Unreadable(Disk):
+        def read(self, handle: int, at: int, count: int) -> bytes:
+            raise OSError(errno.EIO, "Input/output error")
+
+    delivered_marks = opened(path)
+    delivered_marks.put(3, 70)
+    delivered_marks.write()
+    delivered_marks.close()
+    again = opened(path, Unreadable())
+    assert again.recover(1 << 60) == {}
+    assert caplog.text.count("cannot be read: Input/output error") == 1
+    again.put(5, 90)
+    again.write()
+    again.close()
+    assert found(path) == {5: 90}

@@ -32,6 +32,39 @@ def test_an_open_file_is_there_until_its_name_or_directory_leads_elsewhere(tmp_p
     disk.close(handle)
 
 
+def open_files() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="where the system tells what is open")
+def test_a_directory_that_cannot_be_locked_leaves_no_descriptor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = Disk()
+
+    def full(handle: int, at: int, octets: bytes) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(disk, "write", full)
+    before = open_files()
+    for _ in range(3):
+        with pytest.raises(OSError, match="No space"):
+            disk.lock(str(tmp_path / "lock"))
+    assert open_files() == before
+
+
+def test_a_close_that_fails_after_the_sync_is_no_failure(tmp_path: Path) -> None:
+    class Refusing(Disk):
+        def close(self, handle: int) -> None:
+            super().close(handle)
+            raise OSError(errno.EIO, "Input/output error")
+
+    disk = Refusing()
+    disk.prewrite(str(tmp_path / "spare"), 5000)
+    disk.sync_directory(str(tmp_path))
+    assert (tmp_path / "spare").read_bytes() == bytes(5000)
+
+
 def test_a_handle_that_is_used_again_is_another_file(tmp_path: Path) -> None:
     disk = Disk()
     first, second = str(tmp_path / "first"), str(tmp_path / "second")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import random
 import shutil
 import threading
 from collections.abc import Callable
@@ -13,11 +14,13 @@ from typing import Any
 import pytest
 
 from flintmq.clock import MovableClock
-from flintmq.errors import StorageFault
+from flintmq.errors import StorageFault, UnreadableFault
 from flintmq.storage.disk import Commit, Disk
 from flintmq.storage.inspection.journal_inspection import check
 from flintmq.storage.journal.journal import BEHIND_OCTETS, Journal
+from flintmq.storage.journal.reclaim import ObligedSegments
 from flintmq.storage.journal.report import RecoveryReport
+from flintmq.storage.journal.segment import Segment
 from flintmq.storage.options import JournalOptions, SyncPolicy
 
 SMALL = JournalOptions(threaded=False, segment_octets=1 << 16, rewrite_delay_ms=0)
@@ -670,7 +673,7 @@ def test_what_is_in_a_file_that_was_removed_is_copied_and_nothing_is_promised_th
     for _ in range(20):
         journal.tick()
         journal.end_batch()
-    assert "was removed while it was written to" in caplog.text
+    assert "was removed while the broker uses it" in caplog.text
     assert not journal.alarm
     files = tmp_path.with_name(tmp_path.name + "-copy")
     shutil.copytree(tmp_path, files)
@@ -681,6 +684,127 @@ def test_what_is_in_a_file_that_was_removed_is_copied_and_nothing_is_promised_th
     assert [again.read_entry(each)[1] for each in after] == [b"after"][: len(after)]
     assert again.values[b"key"] == b"value"
     again.close()
+    journal.close()
+
+
+def filled(journal: Journal, segments: int) -> list[int]:
+    """Entries in so many segments and some more, a commit for every twenty."""
+    entries: list[int] = []
+    while len(journal.segments) <= segments:
+        entries += [journal.append_entry((1,), b"h", b"%1000d" % (len(entries) + n)) for n in range(20)]
+        journal.commit_now()
+    return entries
+
+
+def payloads(journal: Journal, entries: list[int]) -> list[int]:
+    return [int(journal.read_entry(each)[1]) for each in entries]
+
+
+@pytest.mark.parametrize("way", ["many segments are read", "reads fail", "nobody reads"])
+def test_the_last_handle_of_a_removed_segment_stays_open_until_its_entries_are_copied(
+    tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("flintmq.storage.journal.reader.HANDLES_MAX", 2)
+    disk = UnreadableDisk()
+    clock = MovableClock()
+    journal = Journal.open(str(tmp_path), disk, SMALL, clock)
+    journal.recover(Told())
+    journal.put_value(b"key", b"value")
+    entries = filled(journal, 5)
+    journal.read_entry(entries[0])
+    min(tmp_path.glob("*.segment")).unlink()
+    if way == "many segments are read":
+        assert payloads(journal, entries) == list(range(len(entries)))
+    elif way == "reads fail":
+        disk.refuses_reads = True
+        with pytest.raises(UnreadableFault):
+            journal.read_entry(entries[0])
+        settle_down(journal)
+        disk.refuses_reads = False
+    clock.ahead_s += 60
+    settle_down(journal)
+    assert caplog.text.count("was removed while the broker uses it") == 1
+    assert payloads(journal, entries) == list(range(len(entries)))
+    files = tmp_path.with_name(tmp_path.name + "-copy")
+    shutil.copytree(tmp_path, files)
+    again, _, report = opened(files)
+    assert not report.damaged
+    assert payloads(again, entries) == list(range(len(entries)))
+    assert again.values == {b"key": b"value"}
+    again.close()
+    journal.close()
+
+
+def test_a_removed_segment_that_nobody_has_open_is_told_and_the_values_in_it_are_kept(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = MovableClock()
+    journal = Journal.open(str(tmp_path), Disk(), SMALL, clock)
+    journal.recover(Told())
+    journal.put_value(b"key", b"value")
+    entries = filled(journal, 3)
+    file = min(tmp_path.glob("*.segment"))
+    file.rename(tmp_path / "away")
+    settle_down(journal)
+    clock.ahead_s += 60
+    settle_down(journal)
+    assert caplog.text.count("it was removed: its messages wait until it can be read") == 1
+    assert list(journal.reader.unreadable) == [1]
+    files = tmp_path.with_name(tmp_path.name + "-copy")
+    shutil.copytree(tmp_path, files)
+    again, _, _ = opened(files)
+    assert again.values == {b"key": b"value"}
+    again.close()
+    (tmp_path / "away").rename(file)
+    clock.ahead_s += 60
+    settle_down(journal)
+    assert not journal.reader.unreadable
+    assert payloads(journal, entries) == list(range(len(entries)))
+    journal.close()
+
+
+def test_a_file_that_is_put_back_is_read_as_any_other(tmp_path: Path) -> None:
+    journal, _, _ = opened(tmp_path)
+    entries = filled(journal, 3)
+    journal.read_entry(entries[0])
+    file = min(tmp_path.glob("*.segment"))
+    file.rename(tmp_path / "away")
+    journal.reader.close_one(1)
+    assert list(journal.reader.removed) == [1]
+    (tmp_path / "away").rename(file)
+    journal.tick()
+    assert not journal.reader.removed
+    assert not journal.victims
+    assert payloads(journal, entries) == list(range(len(entries)))
+    journal.close()
+
+
+def test_victims_that_can_be_read_do_not_wait_for_one_that_cannot_be(tmp_path: Path) -> None:
+    class PartlyUnreadableDisk(Disk):
+        unreadable = ""
+
+        def read(self, handle: int, at: int, count: int) -> bytes:
+            if self.unreadable and str(self.path_of(handle)).endswith(self.unreadable):
+                raise OSError(errno.EIO, "Input/output error")
+            return super().read(handle, at, count)
+
+    disk = PartlyUnreadableDisk()
+    clock = MovableClock()
+    journal = Journal.open(str(tmp_path), disk, SMALL, clock)
+    journal.recover(Told())
+    entries = filled(journal, 4)
+    disk.unreadable = f"{1:016d}.segment"
+    journal.victims += [1, 2]
+    for _ in range(4):
+        settle_down(journal)
+        clock.ahead_s += 60
+    assert journal.victims == [1]
+    assert 1 in journal.segments
+    assert 2 not in journal.segments
+    disk.unreadable = ""
+    settle_down(journal)
+    assert not journal.victims
+    assert payloads(journal, entries) == list(range(len(entries)))
     journal.close()
 
 
@@ -728,3 +852,79 @@ def test_the_search_behind_damage_goes_on_in_the_next_step(
     assert len(set(lost)) == len(lost)
     assert max(views) < 3000
     journal.close()
+
+
+@pytest.mark.parametrize("spares", [0, 1])
+def test_the_alarm_stays_on_until_a_file_as_large_as_the_refused_one_is_taken(
+    tmp_path: Path, spares: int
+) -> None:
+    """A limit on the size of files takes small ones: else the alarm would go and come with each of them."""
+
+    class LimitedDisk(Disk):
+        most = 1 << 30
+        trials = 0
+
+        def reserve(self, handle: int, size: int) -> None:
+            if size > self.most:
+                raise OSError(errno.EFBIG, "File too large")
+            super().reserve(handle, size)
+
+        def prewrite(self, path: str, size: int) -> None:
+            self.trials += 1
+            if size > self.most:
+                raise OSError(errno.EFBIG, "File too large")
+            super().prewrite(path, size)
+
+    disk = LimitedDisk()
+    clock = MovableClock()
+    options = JournalOptions(threaded=False, segment_octets=4 << 20, spare_segments=spares)
+    journal = Journal.open(str(tmp_path), disk, options, clock)
+    disk.most = 2 << 20
+    told: list[bool] = []
+    journal.on_alarm = lambda _: told.append(True)
+    journal.on_clear = lambda: told.append(False)
+    journal.recover(Told())
+
+    def publish(seconds: int) -> None:
+        for _ in range(seconds):
+            journal.append_entry((1,), b"h", bytes(300_000))
+            journal.end_batch()
+            for _ in range(4):
+                clock.ahead_s += 0.25
+                journal.tick()
+
+    publish(20)
+    assert True in told
+    assert False not in told[told.index(True) :]
+    assert disk.trials <= 6
+    disk.most = 1 << 30
+    publish(10)
+    assert told[-1] is False
+    assert told.count(False) == 1
+    assert journal.synced_sequence == journal.next_sequence - 1
+    journal.close()
+
+
+def test_the_segments_that_a_settle_must_outlive_are_found_by_their_ranges() -> None:
+    chance = random.Random(1)
+    for _ in range(200):
+        segments: dict[int, Segment] = {}
+        first = 1
+        for number in range(1, chance.randrange(2, 30)):
+            segments[number] = made = Segment(number, 4096)
+            made.first_sequence = max(1, first - chance.choice((0, 0, 0, 5)))  # an abandoned one before it
+            first += chance.randrange(1, 40)
+            made.last_sequence = first - 1
+            made.moved = chance.choice((0, 0, 0, 1))
+        victim = Segment(99, 4096)
+        victim.obliges = dict.fromkeys(chance.sample(range(1, 40), 20), 16)
+        obliged = ObligedSegments(victim, segments)
+        for _ in range(20):
+            start = chance.randrange(1, first + 10)
+            end = start + chance.choice((1, 1, 50))
+            wanted = {
+                number
+                for number in victim.obliges
+                if number in segments and (segments[number].moved or segments[number].may_hold(start, end))
+            }
+            assert {*obliged.holding(start, end), *obliged.moved} == wanted

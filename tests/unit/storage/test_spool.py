@@ -145,6 +145,50 @@ def test_a_body_at_rest_that_cannot_be_read_is_looked_at_again(
     journal.close()
 
 
+def test_a_body_that_can_never_be_read_is_lost_alone_before_it_is_confirmed(
+    disk: CountingDisk, tmp_path: Path
+) -> None:
+    journal = Journal.open(str(tmp_path), disk, JournalOptions(threaded=False, retry_interval_ms=0))
+    journal.recover(Told())
+    lost: list[int] = []
+    journal.on_damage = lambda _, entries: lost.extend(entries)
+    unreadable, *others = written(journal, 3)
+    unreadable.rest()  # so that a failure to write it may have been told to nobody
+    sequences = [journal.append_spooled((1,), b"h", each) for each in (unreadable, *others)]
+    read = disk.read
+
+    def failing(handle: int, at: int, count: int) -> bytes:
+        if disk.path_of(handle) == unreadable.path:
+            raise OSError(errno.EIO, "the disk says no")
+        return read(handle, at, count)
+
+    disk.read = failing  # type: ignore[method-assign]
+    journal.end_batch()
+    for _ in range(10):
+        journal.tick()
+    assert lost == sequences[:1]
+    assert journal.synced_sequence == journal.next_sequence - 1
+    assert not list(tmp_path.rglob("*.copy"))
+    assert not journal.alarm
+    journal.close()
+
+
+def test_a_file_that_cannot_be_removed_is_told_once_and_holds_up_nobody(
+    journal: Journal, disk: CountingDisk, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refusing(path: str) -> None:
+        raise OSError(errno.EIO, "Input/output error", path)
+
+    delete, disk.delete = disk.delete, refusing  # type: ignore[method-assign]
+    for each in written(journal, 3):
+        journal.append_settle(1, journal.append_spooled((1,), b"h", each))
+    journal.commit_now()
+    journal.tick()
+    assert caplog.text.count("stays until the next start: Input/output error") == 1
+    disk.delete = delete  # type: ignore[method-assign]
+    journal.close()
+
+
 def test_a_body_at_rest_that_was_removed_is_lost_alone(journal: Journal) -> None:
     """The journal goes on: what waits to be synced with the body does not wait for ever."""
     removed = written(journal)[0]

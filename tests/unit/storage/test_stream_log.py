@@ -515,3 +515,47 @@ def test_a_close_that_fails_forgets_the_descriptor(tmp_path: Path, why: str) -> 
     if why != "closed":
         store.close()
     assert not disk.paths
+
+
+def test_a_file_that_is_removed_while_it_is_written_is_written_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = open_store(tmp_path)
+    log = store.create(7, StreamOptions())
+    fill(store, log, 50)
+    store.shed()
+    assert bodies(log) == numbered(0, 50)
+    (file,) = tmp_path.rglob("*" + SEGMENT_SUFFIX)
+    file.unlink()
+    file.parent.rmdir()
+    fill(store, log, 50)
+    assert not store.alarm
+    assert caplog.text.count("was removed or replaced while the broker uses it") == 1
+    store.shed()
+    assert bodies(log) == numbered(0, 100)
+    store.close()
+    store = open_store(tmp_path)
+    log, report = store.open(7, StreamOptions())
+    assert not report.damaged
+    assert bodies(log) == numbered(0, 100)
+    store.close()
+
+
+def test_files_that_are_removed_with_it_are_told_until_they_are_back(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = open_store(tmp_path)
+    log = store.create(7, StreamOptions(segment_octets=2000))
+    fill(store, log, 200)
+    files = sorted(tmp_path.rglob("*" + SEGMENT_SUFFIX))
+    files[-1].unlink()
+    files[0].rename(tmp_path / "away")
+    for _ in range(3):
+        fill(store, log, 1)
+        store.tick()
+    assert caplog.text.count("are lost unless it is put back") == 1
+    assert [str(files[0]) in each for each in store.missing_files()] == [True]
+    (tmp_path / "away").rename(files[0])
+    store.tick()
+    assert store.missing_files() == []
+    store.close()

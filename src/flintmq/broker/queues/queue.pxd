@@ -194,7 +194,7 @@ cdef class Queue:
     cdef int dispatch_ruled(self) except -1
     @cython.locals(retries=Retries)
     cdef bint holds_back(self) except -1
-    cdef int dispatch_early(self) except -1
+    cpdef int dispatch_early(self) except -1
     cdef bint expire_early(self) except -1
     cpdef bint dispatch_selectively(self) except -1
     @cython.locals(

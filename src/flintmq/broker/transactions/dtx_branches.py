@@ -21,7 +21,7 @@ from flintmq.broker.transactions.dtx_branch import ANY_LIFE, Branch, BranchState
 from flintmq.broker.transactions.dtx_completion import BranchCompletion
 from flintmq.broker.transactions.dtx_journal import Marker, marker_key, put_manifest, put_marker
 from flintmq.broker.transactions.xid import Xid
-from flintmq.errors import ChannelFault, PeerFault
+from flintmq.errors import ChannelFault, PeerFault, UnreadableFault
 from flintmq.wire import amqp
 
 if TYPE_CHECKING:
@@ -367,7 +367,11 @@ class Branches:
             raise wrong_state(f"branch {branch.xid} is {branch.state_text()}, not prepared")
         branch.set_alarm(None)
         if commit:
-            return self.outcomes.commit([branch], None, amqp.XA_HEURCOM)
+            try:
+                return self.outcomes.commit([branch], None, amqp.XA_HEURCOM)
+            except UnreadableFault:  # before anything has happened
+                self.set_heuristic_alarm(branch)
+                raise
         with self.grouped() as group:
             self.outcomes.record(branch, amqp.XA_HEURRB)  # first: if it fails, the branch is prepared still
             self.outcomes.unlock(branch)

@@ -28,7 +28,7 @@ from flintmq.broker.messages.message import new_message
 from flintmq.broker.queues import delivery
 from flintmq.broker.transactions.dtx_branch import Branch, BranchState, Lock, Settlement
 from flintmq.broker.transactions.dtx_journal import put_manifest
-from flintmq.errors import PeerFault, StorageFault
+from flintmq.errors import PeerFault, StorageFault, UnreadableFault
 from flintmq.wire import traits
 
 if TYPE_CHECKING:
@@ -89,6 +89,7 @@ class BranchCompletion:
         self.unnoted: set[Branch] = set()  # of these the disk does not know that they are decided
         self.handed_over = 0  # the record that ends the newest portion of it
         self.is_due = False
+        self.unread: list[Lock] = []  # to be put back when the disk gives the messages
         # Who is to hear when these have all been applied.
         self.awaited: list[tuple[set[Branch], Callable[[], None]]] = []
 
@@ -155,6 +156,8 @@ class BranchCompletion:
         store = self.store
         is_large = self.is_to_be_decided(branches)
         is_settled_later = is_large and self.is_much_settled(branches)
+        if not is_settled_later:
+            self.read_rejected(branches)
         failures: list[Exception] = []
         with nullcontext() if store is None else store.journal.group() as group:
             if write_more is not None:
@@ -172,6 +175,16 @@ class BranchCompletion:
         if failures:
             raise failures[0]  # nobody is told that it is done, though what is left of it will be
         return sequence
+
+    def read_rejected(self, branches: list[Branch]) -> None:
+        """Dead letters to be are in memory from here on; a disk that does not give them ends it here."""
+        if self.store is None:
+            return
+        for lock in [lock for branch in branches for lock in branch.locks]:
+            if lock.settlement is Settlement.REJECT and lock.delivery is None:
+                [message] = self.store.load([entry_number.of_journal(lock.entry)])
+                if message is not None:
+                    lock.delivery = come_back(lock.queue, message)
 
     def decide_only(self, branch: Branch) -> list[Exception]:
         try:
@@ -196,6 +209,9 @@ class BranchCompletion:
                 self.go_on()
             else:
                 self.finish(branch)
+        except UnreadableFault:  # told where it was met; whoever commits is told when it is done
+            self.decide(branch)
+            self.go_on(AGAIN_MS)
         except Exception as failure:
             log.exception("a bug holds up the commit of branch %s: the rest of it comes later", branch.xid)
             self.decide(branch)
@@ -252,6 +268,9 @@ class BranchCompletion:
                     self.finish(branch)
                     self.decided.remove(branch)
                 self.router.secure_streams()
+        except UnreadableFault:
+            self.go_on(AGAIN_MS)
+            return
         except Exception:
             log.exception("a bug holds up the commit of branch %s: once more in a while", branch.xid)
             self.go_on(AGAIN_MS)
@@ -471,40 +490,60 @@ class BranchCompletion:
         self.put_back(locks)
 
     def put_back(self, locks: list[Lock]) -> list[Exception]:
-        """What is locked goes back to its queues; what failed."""
+        """What is locked goes back to its queues, or does when it can be read; what failed."""
         held: dict[Queue, list[Delivery]] = {}
-        found: dict[Queue, list[int]] = {}
+        found: dict[Queue, list[Lock]] = {}
         for lock in locks:
             if lock.delivery is not None:
                 held.setdefault(lock.queue, []).append(lock.delivery)
             else:
-                found.setdefault(lock.queue, []).append(entry_number.of_journal(lock.entry))
+                found.setdefault(lock.queue, []).append(lock)
         failures: list[Exception] = []
-        for queue, entries in found.items():
-            if len(entries) > LOADED_MESSAGES:
-                self.router.pass_work.chores.begin(self.read_back(queue, entries))
-            else:
-                held.setdefault(queue, []).extend(self.read(queue, entries, failures))
+        for queue, unread in found.items():
+            if len(unread) > LOADED_MESSAGES:
+                self.router.pass_work.chores.begin(self.read_back(queue, unread))
+                continue
+            try:
+                held.setdefault(queue, []).extend(self.read(queue, unread, failures))
+            except UnreadableFault:
+                self.put_back_later(unread)
         for queue, deliveries in held.items():
             give_back(queue, deliveries, failures)
         return failures
 
-    def read_back(self, queue: Queue, entries: list[int]) -> Iterator[None]:
+    def read_back(self, queue: Queue, locks: list[Lock]) -> Iterator[None]:
         """Messages that recovery found go back in portions; until they have the queue hands out nothing."""
         queue.returning += 1
         try:
-            for at in range(0, len(entries), BACK_MESSAGES):
+            for at in range(0, len(locks), BACK_MESSAGES):
                 failures: list[Exception] = []  # which are told by the log alone
-                give_back(queue, self.read(queue, entries[at : at + BACK_MESSAGES], failures), failures)
+                try:
+                    found = self.read(queue, locks[at : at + BACK_MESSAGES], failures)
+                except UnreadableFault:
+                    self.put_back_later(locks[at:])
+                    return
+                give_back(queue, found, failures)
                 yield
         finally:
             queue.all_returned()
 
-    def read(self, queue: Queue, entries: list[int], failures: list[Exception]) -> list[Delivery]:
+    def read(self, queue: Queue, locks: list[Lock], failures: list[Exception]) -> list[Delivery]:
         """Messages that recovery found, from the journal, as if they were handed out."""
+        entries = [entry_number.of_journal(lock.entry) for lock in locks]
         messages = [each for each in self.loaded(entries, failures) if each is not None]
         queue.settled(len(entries) - len(messages))
         return [come_back(queue, message) for message in messages]
+
+    def put_back_later(self, locks: list[Lock]) -> None:
+        """The disk does not give these messages now; they are unacked meanwhile."""
+        if not self.unread:
+            timetable = self.router.pass_work.timetable
+            timetable.at(timetable.now_ms() + AGAIN_MS, self.put_back_unread)
+        self.unread += locks
+
+    def put_back_unread(self) -> None:
+        unread, self.unread = self.unread, []
+        self.put_back([lock for lock in unread if not lock.queue.deleted])
 
     def loaded(self, entries: list[int], failures: list[Exception]) -> list[Message | None]:
         """What was locked, from the journal; a bug that keeps many from being read is met one by one."""
@@ -512,6 +551,8 @@ class BranchCompletion:
             return []
         try:
             return self.store.load(entries)
+        except UnreadableFault:
+            raise
         except Exception as failure:
             log.exception("a bug in reading what a branch had locked: each message once more")
             failures.append(failure)

@@ -140,8 +140,9 @@ def named_queue(owner: BrokerChannel, name: str, operation: Operation) -> Queue:
 def caught_up(queue: Queue) -> Queue:
     """The queue after waiting consumers have had what is theirs, be it from the same read.
 
-    Where they may refuse they are asked for some milliseconds at most; the rest is for the next pass. Nobody
-    takes anything from a stream, so its readers wait for the pass: each new one would feed all before it.
+    Where they may refuse they are asked for some milliseconds at most; the rest is for the next pass. So is
+    what cannot be read now: the queue can be declared, consumed from and deleted meanwhile. Nobody takes
+    anything from a stream, so its readers wait for the pass: each new one would feed all before it.
     """
     if queue.is_stream:
         return queue
@@ -149,11 +150,11 @@ def caught_up(queue: Queue) -> Queue:
         pass_work = queue.pass_work
         unbounded, pass_work.portion = pass_work.portion, OFFERED_MAX
         try:
-            queue.dispatch()
+            queue.dispatch_early()
         finally:
             pass_work.portion = unbounded
     elif queue.dirty:
-        queue.dispatch()
+        queue.dispatch_early()
     return queue
 
 

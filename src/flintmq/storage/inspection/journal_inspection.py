@@ -19,6 +19,7 @@ from flintmq.storage.journal import record
 from flintmq.storage.journal.journal import PROMISES_NAME, Journal
 from flintmq.storage.journal.replay import (
     Replay,
+    close_files,
     missing_segments,
     promised,
     read_chain,
@@ -137,8 +138,7 @@ def inspect(directory: str, disk: Disk | None = None) -> Iterator[RecordView]:
             if not file.void:
                 yield from _records(file.number, octets, min(file.limit, len(octets)))
     finally:
-        for file in files:
-            disk.close(file.handle)
+        close_files(disk, files)
 
 
 def _records(number: int, octets: bytes, limit: int) -> Iterator[RecordView]:
@@ -204,13 +204,13 @@ def check(directory: str, disk: Disk | None = None) -> CheckResult:
     path = os.path.join(directory, PROMISES_NAME)
     notes = read_notes(disk, path)
     files = read_chain(disk, directory, notes)
-    # And once more: a segment that is gone by now may have been dropped, after its note.
-    still_noted = read_notes(disk, path)
-    result.missing = [
-        hole for hole in missing_segments(files, notes) if still_noted.of(SEGMENT, hole.segment)
-    ]
-    take_promises(files, notes, replay)
     try:
+        # And once more: a segment that is gone by now may have been dropped, after its note.
+        still_noted = read_notes(disk, path)
+        result.missing = [
+            hole for hole in missing_segments(files, notes) if still_noted.of(SEGMENT, hole.segment)
+        ]
+        take_promises(files, notes, replay)
         for file in files:
             view = SegmentView(file.number, file.octets, 0, file.head is not None, file.void)
             result.segments.append(view)
@@ -221,8 +221,7 @@ def check(directory: str, disk: Disk | None = None) -> CheckResult:
             view.records.update(each.kind for each in _records(file.number, octets, view.end))
         settle_overlapping(disk, files, replay)
     finally:
-        for file in files:
-            disk.close(file.handle)
+        close_files(disk, files)
     for view in result.segments:
         if not view.void:
             view.live_octets = replay.segments[view.number].live_octets

@@ -58,7 +58,7 @@ def repair_streams(directory: str, disk: Disk | None = None) -> list[StreamRepor
         reports = [store.open(number, StreamOptions())[1] for number in numbers]
         store.close()
     finally:
-        disk.close(lock)
+        disk.let_go(lock)
     return reports
 
 

@@ -285,6 +285,16 @@ class Appender:
             self._run_targets[target] = self._run_targets.get(target, 0) + layout.RUN_OCTETS
         self._end_run()
 
+    def settle_room(self, runs: int) -> None:
+        """See that so many runs, of one record at most, become part of the same record."""
+        if self._runs_fill + (runs + 1) * layout.RUN_OCTETS > len(self._runs):
+            self.flush_settles()
+
+    def oblige(self, targets: Iterable[int], octets: int) -> None:
+        """So many octets of the record that gathers settles must outlive these segments."""
+        for target in targets:
+            self._run_targets[target] = self._run_targets.get(target, 0) + octets
+
     # The shape of the batch
 
     def _take_sequence(self) -> int:

@@ -42,7 +42,7 @@ class DeliveredMarks:
         self.disk = disk
         self.path = path
         self.handle = disk.open(path, create=True)
-        octets = disk.read(self.handle, 0, disk.size(self.handle))
+        octets = self.read()
         if octets[: len(HEAD)] != HEAD:
             if any(octets):
                 log.warning("%s is of another version or damaged: it is written anew", path)
@@ -55,6 +55,19 @@ class DeliveredMarks:
         self.free: list[int] = []
         self.is_failing = False
         self.take_up(len(HEAD))
+
+    def read(self) -> bytes:
+        """What an earlier life has left; if the disk does not give it, no start waits for it."""
+        try:
+            return self.disk.read(self.handle, 0, self.disk.size(self.handle))
+        except OSError as failure:
+            log.error(
+                "%s cannot be read: %s; messages that consumers had before the stop may come again "
+                "and not say so",
+                self.path,
+                failure.strerror,
+            )
+            return b""
 
     def take_up(self, at: int) -> None:
         """From here on slots are used or free as their octets say."""

@@ -19,6 +19,7 @@ cdef class Journal(Appender):
     cdef str _lock_path
     cdef readonly object promises
     cdef readonly str missing
+    cdef double _list_due_s
     cdef public object now_ms
     cdef object _worker
     cdef readonly object tidier

@@ -23,6 +23,7 @@ move it without anyone outside noticing.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 from collections.abc import Callable
@@ -57,10 +58,14 @@ log = logging.getLogger("flintmq.journal")
 
 # With more than this in the next batch, whoever can should wait for the one that is on its way.
 BEHIND_OCTETS = 16_777_216
+# A disk that says so may take less than it was to take, and then refuse the next file again.
+NO_ROOM = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 # What was promised of the segments.
 PROMISES_NAME = "segments.promised"
 # How often the time is noted there.
 TIME_NOTED_MS = 1000
+# How often it is looked whether all files are there: a list of 1,000 names takes a millisecond.
+LOOK_INTERVAL_S = 10.0
 
 
 class Journal(Appender):
@@ -86,10 +91,15 @@ class Journal(Appender):
         self._lock_path = os.path.join(directory, "lock")
         self._lock = disk.lock(self._lock_path)
         self.missing = ""  # why nothing that is written would be found again
+        self._list_due_s = 0.0
         self.now_ms: Callable[[], int] = clock.wall_ms  # of the broker: its time does not leap
         self.promises: Promises | None = None
         if not options.ephemeral:
-            self.promises = Promises(disk, os.path.join(directory, PROMISES_NAME))
+            try:
+                self.promises = Promises(disk, os.path.join(directory, PROMISES_NAME))
+            except OSError:
+                disk.let_go(self._lock)
+                raise
         self._worker = Worker("journal-writer", wake, options.threaded)
         self.tidier = Worker("journal-tidier", wake, options.threaded)
         self.writer = BatchWriter(disk, self._lock_path, self._lock, self.promises, options.segment_octets)
@@ -219,6 +229,7 @@ class Journal(Appender):
         self._look()
         self.collect()
         self._leave_removed()
+        self._miss_removed(now_s)
         self._tell_time()
         if self.reader.unreadable:
             self.reader.try_again(now_s)
@@ -259,6 +270,43 @@ class Journal(Appender):
             self.append_value(layout.PUT, key, self.values[key])
             self.end_batch()
 
+    def _miss_removed(self, now_s: float) -> None:
+        """What is live in removed files is copied while they are open; else it waits, and that is told."""
+        if self.missing:
+            return
+        for number, handle in list(self.reader.removed.items()):
+            segment = self.segments.get(number)
+            if self.reader.is_there(number, handle):
+                self.reader.found_again(number)
+            elif segment is not None and segment.safe and number not in self.victims:
+                self._copy_removed(segment)
+        if now_s >= self._list_due_s and not self.tidier.pending and not self.options.ephemeral:
+            self._list_due_s = now_s + LOOK_INTERVAL_S
+            present: set[str] = set()
+            expected = self._expected_files()
+            self.tidier.submit(
+                lambda: present.update(self.disk.list(self.directory)),
+                lambda error: self._listed(expected, present, error),
+            )
+
+    def _expected_files(self) -> set[int]:
+        """Segments that are full and safe, and not about to go."""
+        return {
+            number
+            for number, segment in self.segments.items()
+            if segment.safe and segment is not self.reclaimer.dropping
+        }
+
+    def _listed(self, expected: set[int], present: set[str], error: OSError | None) -> None:
+        """The files that were there a moment ago; if that cannot be told, somebody else will tell why."""
+        if error is not None or self.is_gone():
+            return
+        for number in expected & self._expected_files():
+            if segment_name(number) not in present:
+                if self.segments[number].live_octets:
+                    self.reader.miss(number)
+                self.reclaimer.put_values_again(self.segments[number])
+
     def _was_removed(self, segment: Segment) -> bool:
         """Whether the file of a segment that is open has no name any more, and others beside it have."""
         if segment.handle < 0 or self.missing:
@@ -270,13 +318,17 @@ class Journal(Appender):
             return False
 
     def _rescue(self, segment: Segment) -> None:
-        """What is live in a segment whose file was removed is copied, as long as the open file is there."""
-        log.error(
-            "%s was removed while it was written to: what is live in it is copied to another file",
-            os.path.join(self.directory, segment_name(segment.number)),
-        )
+        """The file that is open to be written was removed: it stays open until what is live is copied."""
         handle, segment.handle = segment.handle, -1
         self.reader.adopt(segment.number, handle)
+        if segment.number not in self.victims:
+            self._copy_removed(segment)
+
+    def _copy_removed(self, segment: Segment) -> None:
+        log.error(
+            "%s was removed while the broker uses it: what is live in it is copied to another file",
+            os.path.join(self.directory, segment_name(segment.number)),
+        )
         self.victims.append(segment.number)
 
     def is_gone(self) -> bool:
@@ -383,7 +435,10 @@ class Journal(Appender):
                 segment = piece.segment
                 if segment.sealed and segment.handle >= 0 and segment.number not in filling:
                     segment.safe = True
-                    self._close_file(segment)
+                    if self._was_removed(segment):
+                        self._rescue(segment)
+                    else:
+                        self._close_file(segment)
 
     def _close_file(self, segment: Segment) -> None:
         """The segment has no handle any more, whatever the system says of it."""
@@ -396,6 +451,9 @@ class Journal(Appender):
         self._write_failed = True
         self._write_error = f"cannot write to {self.directory}: {error.strerror or error}"
         unsafe = [*self._written, batch, self._batch]
+        refused = [piece.segment.capacity for piece in batch.pieces if not piece.at]
+        if error.errno in NO_ROOM and refused:
+            self.reclaimer.refuse(self._write_error, max(refused))
         self._batch.end_piece()
         self._written = []
         self._written_octets = 0
@@ -621,16 +679,20 @@ class Journal(Appender):
                 f"cannot write to {self.directory}: {failure.strerror or failure}"
             ) from failure
         finally:
-            self._worker.close()
-            self.tidier.close()
-            if self.promises is not None:
-                self.promises.close()
-            self.reader.close()
-            self.spools.close()
-            for segment in self.segments.values():
-                if segment.handle >= 0:
-                    self._close_file(segment)
-            self.disk.let_go(self._lock)
+            self.abandon()
+
+    def abandon(self) -> None:
+        """End the threads and let go of the directory, and write nothing: as the end of the process does."""
+        self._worker.close()
+        self.tidier.close()
+        if self.promises is not None:
+            self.promises.close()
+        self.reader.close()
+        self.spools.close()
+        for segment in self.segments.values():
+            if segment.handle >= 0:
+                self._close_file(segment)
+        self.disk.let_go(self._lock)
 
     def _note_end(self) -> None:
         """An orderly end: everything is on disk, and it is written down that it is."""

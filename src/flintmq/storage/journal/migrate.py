@@ -30,7 +30,7 @@ def oldest_version(disk: Disk, directory: str) -> int:
         try:
             version = format_version(disk.read(handle, 0, layout.SEGMENT_HEAD), number)
         finally:
-            disk.close(handle)
+            disk.let_go(handle)
         if version:
             oldest = min(oldest, version)
     return oldest

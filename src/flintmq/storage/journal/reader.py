@@ -36,6 +36,8 @@ class SegmentReader:
         self._disk = disk
         self._directory = directory
         self._handles: OrderedDict[int, int] = OrderedDict()
+        # Handles of segments whose files have no name any more: nobody could open these again.
+        self.removed: dict[int, int] = {}
         self.window = b""
         self._window_segment = 0
         self._window_at = 0
@@ -48,11 +50,30 @@ class SegmentReader:
         if found is not None:
             self._handles.move_to_end(segment)
             return found
-        handle = self._disk.open_to_read(os.path.join(self._directory, segment_name(segment)))
+        if segment in self.removed:
+            return self.removed[segment]
+        handle = self._disk.open_to_read(self._path(segment))
         self._handles[segment] = handle
         if len(self._handles) > HANDLES_MAX:
-            self._disk.let_go(self._handles.popitem(last=False)[1])
+            self._let_go(*self._handles.popitem(last=False))
         return handle
+
+    def _path(self, segment: int) -> str:
+        return os.path.join(self._directory, segment_name(segment))
+
+    def _let_go(self, segment: int, handle: int) -> None:
+        """Closes a handle, unless it is all that leads to the file: then it stays open until `forget`."""
+        if self.is_there(segment, handle):
+            self._disk.let_go(handle)
+        else:
+            self.removed[segment] = handle
+
+    def is_there(self, segment: int, handle: int) -> bool:
+        """Whether the file could be opened again; if the disk does not tell, it could not be."""
+        try:
+            return self._disk.is_there(self._path(segment), handle)
+        except OSError:
+            return False
 
     def view(self, segment: int, at: int, size: int) -> tuple[bytes, int]:
         """Octets that contain the wanted ones, and where those begin: read ahead for what follows."""
@@ -82,17 +103,31 @@ class SegmentReader:
                 self.read_window(segment, at, size)
                 return
             except OSError as failure:
-                path = os.path.join(self._directory, segment_name(segment))
                 self.close_one(segment)
-                self.unreadable[segment] = (at, f"{path}: {failure.strerror or failure}")
-                log.error("%s: its messages wait until it can be read", self.unreadable[segment][1])
+                self._cannot_read(segment, at, failure.strerror or str(failure))
         text = f"messages cannot be read now, and wait until they can be: {self.unreadable[segment][1]}"
         raise UnreadableFault(RESOURCE_ERROR, text)
+
+    def _cannot_read(self, segment: int, at: int, why: str) -> None:
+        self.unreadable[segment] = (at, f"{self._path(segment)}: {why}")
+        log.error("%s: its messages wait until it can be read", self.unreadable[segment][1])
 
     def adopt(self, segment: int, handle: int) -> None:
         """Reads the segment by this handle from now on: its file has no name any more."""
         self.forget(segment)
-        self._handles[segment] = handle
+        self.removed[segment] = handle
+
+    def miss(self, segment: int) -> None:
+        """The file has no name any more: what is open stays open, and else its messages wait for it."""
+        handle = self._handles.pop(segment, None)
+        if handle is not None:
+            self._let_go(segment, handle)
+        elif segment not in self.removed and segment not in self.unreadable:
+            self._cannot_read(segment, layout.SEGMENT_HEAD, "it was removed")
+
+    def found_again(self, segment: int) -> None:
+        """The file has its name again."""
+        self._handles[segment] = self.removed.pop(segment)
 
     def try_again(self, now_s: float) -> None:
         """Looks now and then whether the disk gives what it did not give before."""
@@ -106,7 +141,7 @@ class SegmentReader:
                 self.close_one(segment)
                 continue
             del self.unreadable[segment]
-            log.warning("%s can be read again", os.path.join(self._directory, segment_name(segment)))
+            log.warning("%s can be read again", self._path(segment))
 
     def release_window(self) -> None:
         self.window = b""
@@ -114,20 +149,28 @@ class SegmentReader:
 
     def forget(self, segment: int) -> None:
         """The file is about to go."""
-        self.close_one(segment)
+        for handles in (self._handles, self.removed):
+            handle = handles.pop(segment, None)
+            if handle is not None:
+                self._disk.let_go(handle)
         self.unreadable.pop(segment, None)
+        self._leave_window(segment)
 
     def close_one(self, segment: int) -> None:
-        """Its handle goes; the next read opens the file anew."""
+        """Its handle goes; the next read opens the file anew, if there is one to open."""
         handle = self._handles.pop(segment, None)
         if handle is not None:
-            self._disk.let_go(handle)
+            self._let_go(segment, handle)
+        self._leave_window(segment)
+
+    def _leave_window(self, segment: int) -> None:
         if self._window_segment == segment:
             self.release_window()
 
     def close(self) -> None:
-        while self._handles:
-            self._disk.let_go(self._handles.popitem()[1])
+        for handles in (self._handles, self.removed):
+            while handles:
+                self._disk.let_go(handles.popitem()[1])
 
 
 def checked_entry(octets: bytes, at: int, size: int, segment: int, seed: int, sequence: int) -> int:

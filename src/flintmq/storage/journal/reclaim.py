@@ -21,7 +21,9 @@ from __future__ import annotations
 import errno
 import logging
 import os
+from bisect import bisect_left
 from collections import deque
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from flintmq.storage import layout
@@ -37,13 +39,43 @@ if TYPE_CHECKING:
 log = logging.getLogger("flintmq.journal")
 
 SPARE_PREFIX = "spare."
+SEQUENCE_MAX = (1 << 64) - 1
 # A new file is prepared when the current segment has grown to this share of its file. Where messages are
 # acked soon, an older segment is dropped before that and becomes the spare, and nothing is written twice.
 SPARE_SHARE = 0.5
 # A disk that fails to read takes its time over it, and everybody waits for that.
 READ_AGAIN_S = 10.0
+# Between two trials whether the disk takes a file again: so many times the pause between attempts to write.
+TRIAL_PAUSE = 5
 # To look for a record at one place takes as long as to copy so much.
 PLACE_OCTETS = 64
+# To say a run again takes as long as to copy so many times its octets.
+RUN_WORK = 8
+
+
+class ObligedSegments:
+    """The segments that settles of one segment must outlive, found by what they settle."""
+
+    def __init__(self, segment: Segment, segments: dict[int, Segment]) -> None:
+        obliged = [segments[number] for number in segment.obliges if number in segments]
+        # These may hold a newer copy of anything.
+        self.moved = [each.number for each in obliged if each.moved]
+        plain = sorted([each for each in obliged if not each.moved], key=lambda each: each.first_sequence)
+        self._numbers = [each.number for each in plain]
+        self._firsts = [each.first_sequence for each in plain]
+        self._lasts = [each.last_sequence or SEQUENCE_MAX for each in plain]
+        # The last sequence that this one or any before it may hold.
+        self._reach = list(accumulate(self._lasts, max))
+
+    def holding(self, first: int, end: int) -> list[int]:
+        """Those, but for the moved, in which an entry with a name in this range may have been appended."""
+        at = bisect_left(self._firsts, end)
+        found = []
+        while at and self._reach[at - 1] >= first:
+            at -= 1
+            if self._lasts[at] >= first:
+                found.append(self._numbers[at])
+        return found
 
 
 class Reclaimer:
@@ -65,14 +97,19 @@ class Reclaimer:
         self._sparse_since_s = 0.0
         # How far the victim has been copied; one that recovery found is begun anew.
         self._at = layout.SEGMENT_HEAD
+        self._copied_to: dict[int, int] = {}  # of those that had to wait
+        self._obliged: ObligedSegments | None = None  # in this step
         self._emptied_sequence = 0
         # The damage at hand by its segment and place, and how far the next record was searched for.
         self._damage = (0, 0)
         self._searched_to = 0
         self._looked_octets = 0
-        # The victim that the disk did not give back, as was told, and when it is asked for again.
-        self._unreadable = 0
+        # Victims that the disk did not give back, as was told, and when they are asked for again.
+        self._unreadable: set[int] = set()
         self._read_due_s = 0.0
+        # What the disk did not take, and when a trial is due.
+        self._refused_octets = 0
+        self._trial_due_s = 0.0
         self.dropping: Segment | None = None
         self._preparing = False
         self._recycling = False  # a dropped segment is about to become a spare
@@ -90,31 +127,60 @@ class Reclaimer:
         current = journal.segments.get(journal.next_segment - 1)
         if current is not None and current.recyclable and current.end < SPARE_SHARE * current.capacity:
             return
+        self._prepare(journal.options.segment_octets)
+
+    def _prepare(self, octets: int) -> None:
+        journal = self._journal
         name = self._spare_name()
         path = os.path.join(journal.directory, name)
-        octets = journal.options.segment_octets
         self._preparing = True
         journal.tidier.submit(
-            lambda: journal.disk.prewrite(path, octets), lambda error: self._prepared(name, error)
+            lambda: journal.disk.prewrite(path, octets), lambda error: self._prepared(name, octets, error)
         )
 
     def _spare_name(self) -> str:
         self._spare_number += 1
         return f"{SPARE_PREFIX}{self._spare_number}"
 
-    def _prepared(self, name: str, error: OSError | None) -> None:
+    def _prepared(self, name: str, octets: int, error: OSError | None) -> None:
         self._preparing = False
         journal = self._journal
         if error is None:
-            journal.writer.spares.append(name)
+            self._refused_octets = 0
+            is_wanted = len(journal.writer.spares) < journal.options.spare_segments
+            if is_wanted and octets == journal.options.segment_octets:
+                journal.writer.spares.append(name)
+            else:
+                self._delete_quietly(name)
+            self.watch_space()
             return
         said = error.strerror or str(error)
         if error.errno == errno.ENOSPC:
             # As watch_space has it: a lower disk_free_bytes_min changes nothing about that.
             said += f"; the journal needs {2 * journal.options.segment_octets / 2**20:g} MiB free to go on"
-        self.space_alarm = f"cannot prepare a segment in {journal.directory}: {said}"
+        self.refuse(f"cannot prepare a segment in {journal.directory}: {said}", octets)
         journal.refresh_alarm()
         self._delete_quietly(name)
+
+    def refuse(self, why: str, octets: int) -> None:
+        """The disk has not taken a file of this size: the alarm stays on until it takes one."""
+        journal = self._journal
+        self.space_alarm = why
+        self._refused_octets = max(self._refused_octets, octets)
+        pause_ms = TRIAL_PAUSE * journal.options.retry_interval_ms
+        self._trial_due_s = journal.clock.monotonic_s() + pause_ms / 1000
+
+    def _try_room(self) -> None:
+        """Now and then a file as large as the refused one is written; not into the last free room."""
+        journal = self._journal
+        if self._preparing or self._recycling or journal.clock.monotonic_s() < self._trial_due_s:
+            return
+        try:
+            free = journal.disk.free_octets(journal.directory)
+        except OSError:
+            return  # which `watch_space` tells
+        if free >= max(self._refused_octets, journal.options.disk_free_octets_min):
+            self._prepare(self._refused_octets)
 
     def _delete_quietly(self, name: str) -> None:
         """Remove a file that matters to nobody; recovery removes it if this does not succeed."""
@@ -133,7 +199,9 @@ class Reclaimer:
         if self._journal.missing:
             return
         self.watch_space()
-        if not self._journal.alarm or self._journal.writer.spares:
+        if self._refused_octets:
+            self._try_room()
+        elif not self._journal.alarm or self._journal.writer.spares:
             self.keep_spares()
         self._checkpoint_step()
         self._journal.spools.synced(self._journal.synced_sequence)
@@ -176,6 +244,8 @@ class Reclaimer:
             self.space_alarm = f"cannot tell the room in {journal.directory}: {failure.strerror or failure}"
             journal.refresh_alarm()
             return
+        if self._refused_octets:
+            return  # until `_try_room` has tried
         if free >= least:
             self.space_alarm = ""
         elif not self.space_alarm:
@@ -255,15 +325,23 @@ class Reclaimer:
             self._checkpoint_keys = None
         journal.end_batch()
 
+    def put_values_again(self, segment: Segment) -> None:
+        """The segment's file is to go, or is gone: the values in it are in memory, and go to another file."""
+        is_needed = segment.value_sequence >= max(self.checkpoint_sequence, 1)
+        if is_needed and self._checkpoint_keys is None and not self._checkpoint_last:
+            self._begin_checkpoint()
+
     # Rewriting
 
     def _begin_rewrite(self) -> None:
-        segment = self._journal.segments[self._journal.victims[0]]
-        self._at = layout.SEGMENT_HEAD
-        self._emptied_sequence = 0
-        if segment.needed_octets() == 0:
-            self._at = segment.end
+        self._take_up()
         self._rewrite_step()
+
+    def _take_up(self) -> None:
+        """The first victim's turn: from its beginning, or from where it had to wait."""
+        victims = self._journal.victims
+        self._at = self._copied_to.pop(victims[0], layout.SEGMENT_HEAD) if victims else layout.SEGMENT_HEAD
+        self._emptied_sequence = 0
 
     def _rewrite_step(self) -> None:
         journal = self._journal
@@ -275,18 +353,22 @@ class Reclaimer:
                 self._drop(segment)
             return
         if segment.value_sequence >= max(self.checkpoint_sequence, 1):
-            if self._checkpoint_keys is None and not self._checkpoint_last:
-                self._begin_checkpoint()
+            self.put_values_again(segment)
             return
-        if journal.clock.monotonic_s() < self._read_due_s:
+        if segment.needed_octets() == 0:
+            self._at = segment.end
+        elif journal.clock.monotonic_s() < self._read_due_s:
             return
         copied = 0
+        self._obliged = None
         try:
             while self._at < segment.end and copied < journal.options.rewrite_step_octets:
                 copied += self._copy_record(segment)
-            self._unreadable = 0
+            self._unreadable.discard(segment.number)
         except OSError as failure:
+            journal.end_batch()
             self._cannot_read(segment, failure)
+            return
         if self._at >= segment.end:
             journal.reader.release_window()
             journal.flush_settles()
@@ -294,18 +376,24 @@ class Reclaimer:
         journal.end_batch()
 
     def _cannot_read(self, segment: Segment, failure: OSError) -> None:
-        """Its record at hand stays where it is, and is tried again in a while, from a file opened anew."""
+        """Its record at hand stays where it is, and is tried again in a while, from a file opened anew.
+
+        Other victims have their turn before.
+        """
         journal = self._journal
         journal.reader.close_one(segment.number)
         self._read_due_s = journal.clock.monotonic_s() + READ_AGAIN_S
-        if self._unreadable != segment.number and not journal.missing:
-            self._unreadable = segment.number
+        if segment.number not in self._unreadable and not journal.missing:
+            self._unreadable.add(segment.number)
             log.error(
                 "%s in %s cannot be read: %s; what it takes on the disk stays taken until it can be",
                 segment_name(segment.number),
                 journal.directory,
                 failure.strerror or failure,
             )
+        self._copied_to[segment.number] = self._at
+        journal.victims.append(journal.victims.pop(0))
+        self._take_up()
 
     def _record(self, segment: Segment, place: int) -> tuple[bytes, int, int]:
         """The record at a place of the segment: octets that hold it, where in them, and its length, or 0."""
@@ -339,26 +427,28 @@ class Reclaimer:
                 return 2 * length
         elif kind == layout.SETTLE and segment.obliges:
             self._copy_runs(segment, octets, at)
-            return length
+            return RUN_WORK * length
         # Passing over a dead record costs a fraction of copying it.
         return 8 + length // 8
 
     def _copy_runs(self, segment: Segment, octets: bytes, at: int) -> None:
         journal = self._journal
-        for run in range(layout.get_u32(octets, at + 20)):
+        obliged = self._obliged
+        if obliged is None:
+            obliged = self._obliged = ObligedSegments(segment, journal.segments)
+        runs = layout.get_u32(octets, at + 20)
+        journal.settle_room(runs)
+        copied = 0
+        for run in range(runs):
             run_at = at + layout.RECORD_HEAD + run * layout.RUN_OCTETS
             first = layout.get_u64(octets, run_at + 8)
             count = layout.get_u32(octets, run_at + 4)
-            targets = [
-                number
-                for number in segment.obliges
-                if number in journal.segments
-                and (
-                    journal.segments[number].moved or journal.segments[number].may_hold(first, first + count)
-                )
-            ]
+            targets = obliged.holding(first, first + count) or obliged.moved[:1]
             if targets:
+                copied += 1
                 journal.append_settle_copy(layout.get_u32(octets, run_at), first, count, targets)
+        # All at once: to note each of them for each run would take runs x segments.
+        journal.oblige(obliged.moved, copied * layout.RUN_OCTETS)
 
     def _past_damage(self, segment: Segment) -> int:
         """The disk changed what it held: step over it, losing what cannot be read, as a read would.
@@ -478,11 +568,11 @@ class Reclaimer:
         for other in journal.segments.values():
             other.obliges.pop(segment.number, None)
         self._journal.victims.remove(segment.number)
-        # The next victim is copied from its beginning, whenever that may be.
-        self._at, self._emptied_sequence = layout.SEGMENT_HEAD, 0
+        self._unreadable.discard(segment.number)
+        self._take_up()
         if self.is_held:
             return
         if self._journal.victims:
-            self._begin_rewrite()
+            self._rewrite_step()
         else:
             self._choose()

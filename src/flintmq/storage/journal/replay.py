@@ -343,17 +343,32 @@ def _blank(octets: bytes, at: int, limit: int) -> bool:
 class _File:
     """A segment file before it is read."""
 
-    def __init__(self, number: int, handle: int, octets: int, head: SegmentHead | None, limit: int) -> None:
+    def __init__(self, number: int, handle: int) -> None:
         self.number = number
         self.handle = handle
-        self.octets = octets
-        self.head = head
+        self.octets = 0
+        self.head: SegmentHead | None = None
         # Where the next segment's head says that this one ends.
-        self.limit = limit
+        self.limit = 0
         self.void = False
         # The same end where the file is shorter, or the end that was promised; 0 if neither is known.
         self.promised_end = 0
         self.promise: Promise | None = None
+
+    def measure(self, disk: Disk) -> None:
+        """How long the file is, and what its head says."""
+        self.octets = disk.size(self.handle)
+        self.head = SegmentHead.decode(disk.read(self.handle, 0, layout.SEGMENT_HEAD), self.number)
+        # A record is whole with its padding, so a segment ends at a multiple of 8.
+        self.limit = self.octets & ~7
+
+
+def close_files(disk: Disk, files: list[_File]) -> None:
+    """Lets go of those that are open."""
+    for file in files:
+        handle, file.handle = file.handle, -1
+        if handle >= 0:
+            disk.let_go(handle)
 
 
 def promised_segments(files: list[_File], notes: Notes) -> dict[int, Promise]:
@@ -375,14 +390,15 @@ def missing_segments(files: list[_File], notes: Notes) -> list[Hole]:
 def read_chain(disk: Disk, directory: str, notes: Notes) -> list[_File]:
     """All segment files in order, with what the heads say about each other; the handles are open."""
     files: list[_File] = []
-    for name in disk.list(directory):
-        number = segment_number(name)
-        if number is not None:
-            handle = disk.open(os.path.join(directory, name))
-            octets = disk.size(handle)
-            head = SegmentHead.decode(disk.read(handle, 0, layout.SEGMENT_HEAD), number)
-            # A record is whole with its padding, so a segment ends at a multiple of 8.
-            files.append(_File(number, handle, octets, head, octets & ~7))
+    try:
+        for name in disk.list(directory):
+            number = segment_number(name)
+            if number is not None:
+                files.append(_File(number, disk.open(os.path.join(directory, name))))
+                files[-1].measure(disk)
+    except (OSError, StorageFault):
+        close_files(disk, files)
+        raise
     files.sort(key=lambda each: each.number)
     promises = promised_segments(files, notes)
     for file in files:
@@ -405,6 +421,22 @@ def recover(journal: Journal, visitor: RecoveryVisitor) -> RecoveryReport:
     migrate(disk, directory)
     notes = journal.promises.found if journal.promises is not None else Notes()
     files = read_chain(disk, directory, notes)
+    try:
+        replay, report = _replay(journal, files, notes, visitor)
+    finally:
+        close_files(disk, files)
+    _adopt(journal, files, replay)
+    _adopt_spools(journal, replay, report)
+    _tell(journal, visitor, report)
+    visitor.progress(2 * report.octets, 2 * report.octets)
+    return report
+
+
+def _replay(
+    journal: Journal, files: list[_File], notes: Notes, visitor: RecoveryVisitor
+) -> tuple[Replay, RecoveryReport]:
+    """Reads all records, and mends the files."""
+    disk, directory = journal.disk, journal.directory
     for name in disk.list(directory):
         if name.startswith(SPARE_PREFIX):
             disk.delete(os.path.join(directory, name))
@@ -421,15 +453,11 @@ def recover(journal: Journal, visitor: RecoveryVisitor) -> RecoveryReport:
         visitor.progress(report.octets, total)
     settle_overlapping(disk, files, replay)
     _mend(journal, files, ends, replay, report)
-    _adopt(journal, files, replay)
     report.segments = len(ends)
     report.records = replay.records
     report.groups_dropped = replay.groups_dropped
     report.records_dropped = replay.synced_and_dropped()
-    _adopt_spools(journal, replay, report)
-    _tell(journal, visitor, report)
-    visitor.progress(total, total)
-    return report
+    return replay, report
 
 
 def take_promises(files: list[_File], notes: Notes, replay: Replay) -> None:
@@ -521,14 +549,14 @@ def _mend(
         disk.write(by_number[number].handle, at, _pad(number, length, sequence))
     for file in files:
         if file.void:
-            disk.close(file.handle)
+            close_files(disk, [file])
             disk.delete(os.path.join(journal.directory, segment_name(file.number)))
             continue
         end = ends[file.number]
         if end < file.octets:
             disk.truncate(file.handle, end)
         disk.sync(file.handle)
-        disk.close(file.handle)
+        close_files(disk, [file])
     disk.sync_directory(journal.directory)
 
 
@@ -557,7 +585,7 @@ def _set_aside(journal: Journal, file: _File, hole: Hole) -> str:
         disk.write(handle, 0, disk.read(file.handle, hole.at, hole.end - hole.at))
         disk.sync(handle)
     finally:
-        disk.close(handle)
+        disk.let_go(handle)
     return name
 
 

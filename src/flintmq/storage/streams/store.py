@@ -44,6 +44,10 @@ AGEING_MAX = 1024
 HANDLES_MAX = 64
 WRITTEN_HANDLES_MAX = 64
 
+# A file that was removed is copied under another name first, so much at a time.
+COPY_SUFFIX = ".copy"
+COPIED_OCTETS = 1 << 20
+
 # What was promised of the streams; not in their directory, which may be what is missing.
 PROMISES_NAME = "streams.promised"
 
@@ -92,6 +96,9 @@ class StreamStore:
         self._recent: OrderedDict[StreamLog, None] = OrderedDict()  # the one appended to last comes last
         self._recent_octets = 0
         self._ageing: list[StreamLog] = []  # whose age is to be looked at, a portion with each tick
+        # Segments whose files were removed, by path; noted by the writer.
+        self.missing: dict[str, tuple[StreamLog, StreamSegment]] = {}
+        self._replaced: list[tuple[StreamLog, StreamSegment]] = []  # by the writer: readers open them again
         self.is_held = False  # somebody copies the files: none of them goes meanwhile
         self._kept: list[tuple[StreamLog, list[StreamSegment]]] = []  # streams that are to go after that
         self.promises: Promises | None = None
@@ -285,7 +292,64 @@ class StreamStore:
     def _look_at(self, stream: StreamLog, segment: StreamSegment) -> None:
         path = os.path.join(stream.directory, segment.name)
         if not segment.dropped and not self.disk.is_there(path, segment.handle):
-            raise FileNotFoundError(errno.ENOENT, "it was removed or replaced", path)
+            self._write_again(stream, segment, path)
+            self._miss_others(stream)
+
+    def _write_again(self, stream: StreamLog, segment: StreamSegment, path: str) -> None:
+        """The file was removed or replaced: the open one has all of it, and is copied into its place."""
+        log.error("%s was removed or replaced while the broker uses it: it is written again", path)
+        self.disk.make_directory(stream.directory)
+        copy = self.disk.open(path + COPY_SUFFIX, create=True)
+        try:
+            self.disk.truncate(copy, 0)
+            for at in range(0, self.disk.size(segment.handle), COPIED_OCTETS):
+                self.disk.write(copy, at, self.disk.read(segment.handle, at, COPIED_OCTETS))
+            self.disk.sync(copy)
+            self.disk.rename(path + COPY_SUFFIX, path)
+        except OSError:
+            self.disk.let_go(copy)
+            raise
+        old, segment.handle = segment.handle, copy
+        self._replaced.append((stream, segment))
+        self.disk.let_go(old)
+        self.disk.sync_directory(stream.directory)
+        self.disk.sync_directory(self.directory)
+
+    def _miss_others(self, stream: StreamLog) -> None:
+        """Other files of the stream may have gone with it: nobody has those open to write them again."""
+        names = self.disk.list(stream.directory)
+        for segment in [*stream.segments]:
+            path = os.path.join(stream.directory, segment.name)
+            if segment.octets and not segment.dropped and segment.name not in names:
+                if path not in self.missing:
+                    log.error(
+                        "%s was removed: offsets %d to %d are lost unless it is put back",
+                        path,
+                        segment.first_offset,
+                        segment.end_offset - 1,
+                    )
+                self.missing[path] = (stream, segment)
+
+    def missing_files(self) -> list[str]:
+        """Files with messages that were removed while the broker runs, as an operator is to know."""
+        return [
+            f"{path}: it was removed, with offsets {segment.first_offset} to {segment.end_offset - 1}"
+            for path, (_, segment) in self.missing.items()
+        ]
+
+    def _look_for_missing(self) -> None:
+        """Files that are back, or not wanted any more, are missed no longer."""
+        for path, (stream, segment) in list(self.missing.items()):
+            if segment.dropped or stream.deleted:
+                del self.missing[path]
+                continue
+            try:
+                is_back = segment.name in self.disk.list(stream.directory)
+            except OSError:
+                continue
+            if is_back:
+                del self.missing[path]
+                log.warning("%s is back", path)
 
     def _open_to_write(self, stream: StreamLog, segment: StreamSegment, synced: set[StreamSegment]) -> None:
         """Has a handle of the segment. The file that was not written for the longest time is closed.
@@ -342,6 +406,8 @@ class StreamStore:
 
     def _written(self, number: int, writes: Writes, sync: bool, error: OSError | None) -> None:
         self._in_flight = None
+        while self._replaced:
+            self._forget_handle(*self._replaced.pop())
         if error is not None:
             self._failed(writes, error)
             return
@@ -407,6 +473,8 @@ class StreamStore:
     def tick(self) -> None:
         """Due work: further attempts, syncs by interval, retention by age. Call it a few times a second."""
         self.collect()
+        if self.missing:
+            self._look_for_missing()
         now_s = self.clock.monotonic_s()
         if self._in_flight is None and self._retry_due_s and now_s >= self._retry_due_s:
             self._retry_due_s = 0.0
@@ -458,7 +526,7 @@ class StreamStore:
                 self.disk.write(handle, 0, octets)
                 self.disk.truncate(handle, len(octets))
             finally:
-                self.disk.close(handle)
+                self.disk.let_go(handle)
 
         self._worker.submit(write, _tell("write the index of a segment"))
 
@@ -560,6 +628,14 @@ class StreamStore:
         self._worker.collect()
         if is_safe and self.promises is not None:
             self._note_end(self.promises)
+        self.abandon()
+        if self.is_temporary and self.directory:
+            self.disk.remove_directory(self.directory)
+        return is_safe or self.is_temporary
+
+    def abandon(self) -> None:
+        """Ends the thread and closes all files, and writes nothing: as the end of the process does."""
+        self._worker.close()
         for stream in self.logs.values():
             for segment in stream.segments:
                 self._let_go(segment)
@@ -567,9 +643,6 @@ class StreamStore:
             self.disk.let_go(self._handles.popitem()[1])
         if self.promises is not None:
             self.promises.close()
-        if self.is_temporary and self.directory:
-            self.disk.remove_directory(self.directory)
-        return is_safe or self.is_temporary
 
     def _sync_files(self, stream: StreamLog, start: int) -> None:
         """Segments with offsets from `start` on."""

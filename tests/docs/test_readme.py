@@ -12,8 +12,10 @@ from broker_process import BrokerProcess
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 # Snippets that need Spark are run by tests/spark and tests/pipelines, those of testing.md beside this, and
-# those of security.md by tests/live/test_identities.py, and that of fast09.md by tests/fast09/test_live.py.
+# those of security.md by tests/live/test_identities.py, that of fast09.md by tests/fast09/test_live.py, and
+# those of celery.md by tests/interop/test_celery_page.py.
 OTHERS_PAGES = [
+    ROOT / "docs" / "celery.md",
     ROOT / "docs" / "embedding.md",
     ROOT / "docs" / "fast09.md",
     ROOT / "docs" / "security.md",

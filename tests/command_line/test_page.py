@@ -12,7 +12,9 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGE = DOCS / "command-line.md"
 
 
-@pytest.mark.parametrize("name", ["command-line.md", "alerts.md", "backup.md", "celery.md", "files.md"])
+@pytest.mark.parametrize(
+    "name", ["command-line.md", "alerts.md", "backup.md", "celery.md", "files.md", "upgrading.md"]
+)
 def test_the_page(flintmq: Command, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for file, text in (("a.txt", "a letter\n"), ("more/b.txt", "b too\n")):

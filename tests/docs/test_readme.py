@@ -12,8 +12,8 @@ from broker_process import BrokerProcess
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 # Snippets that need Spark are run by tests/spark and tests/pipelines, those of testing.md beside this, and
-# those of security.md by tests/live/test_identities.py, that of fast09.md by tests/fast09/test_live.py, and
-# those of celery.md by tests/interop/test_celery_page.py.
+# those of security.md by tests/live/test_identities.py, that of fast09.md by tests/fast09/test_live.py,
+# those of celery.md by tests/interop/test_celery_page.py, and that of upgrading.md beside this.
 OTHERS_PAGES = [
     ROOT / "docs" / "celery.md",
     ROOT / "docs" / "embedding.md",
@@ -21,6 +21,7 @@ OTHERS_PAGES = [
     ROOT / "docs" / "security.md",
     ROOT / "docs" / "spark.md",
     ROOT / "docs" / "testing.md",
+    ROOT / "docs" / "upgrading.md",
     *(ROOT / "docs").glob("pipelines*"),
     *(ROOT / "docs").glob("pipelines/*"),
 ]

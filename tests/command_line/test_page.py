@@ -13,7 +13,8 @@ PAGE = DOCS / "command-line.md"
 
 
 @pytest.mark.parametrize(
-    "name", ["command-line.md", "alerts.md", "backup.md", "celery.md", "files.md", "upgrading.md"]
+    "name",
+    ["command-line.md", "alerts.md", "backup.md", "capacity.md", "celery.md", "files.md", "upgrading.md"],
 )
 def test_the_page(flintmq: Command, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

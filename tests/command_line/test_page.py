@@ -1,4 +1,4 @@
-"""The examples of the pages on the command line, on backups and on files are run in order, on one broker."""
+"""What pages show at a prompt is run in order, page after page, on one broker."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGE = DOCS / "command-line.md"
 
 
-@pytest.mark.parametrize("name", ["command-line.md", "backup.md", "files.md"])
+@pytest.mark.parametrize(
+    "name",
+    ["command-line.md", "alerts.md", "backup.md", "capacity.md", "celery.md", "files.md", "upgrading.md"],
+)
 def test_the_page(flintmq: Command, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for file, text in (("a.txt", "a letter\n"), ("more/b.txt", "b too\n")):

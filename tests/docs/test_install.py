@@ -8,7 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
-COMMAND = re.compile(r"pip install +(?:-\w+ +)*[\"']?([^\s\"'`]+)")
+COMMAND = re.compile(r"pip install +(?:--find-links +\S+ +|--?[\w-]+ +)*[\"']?([^\s\"'`]+)")
 # With an extra alone the name stands for the package that is installed already.
 FROM_HERE = re.compile(r"(?:\.|flintmq(?=\[))(?:\[(\w+)\])?|dist/flintmq-\*\.whl|\$\(ls|pika")
 

@@ -12,22 +12,34 @@ from broker_process import BrokerProcess
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 # Snippets that need Spark are run by tests/spark and tests/pipelines, those of testing.md beside this, and
-# those of security.md by tests/live/test_identities.py, and that of fast09.md by tests/fast09/test_live.py.
+# those of security.md by tests/live/test_identities.py, that of fast09.md by tests/fast09/test_live.py,
+# those of celery.md by tests/interop/test_celery_page.py, and that of upgrading.md beside this.
 OTHERS_PAGES = [
+    ROOT / "docs" / "celery.md",
     ROOT / "docs" / "embedding.md",
     ROOT / "docs" / "fast09.md",
     ROOT / "docs" / "security.md",
     ROOT / "docs" / "spark.md",
     ROOT / "docs" / "testing.md",
+    ROOT / "docs" / "upgrading.md",
     *(ROOT / "docs").glob("pipelines*"),
     *(ROOT / "docs").glob("pipelines/*"),
 ]
 MANAGEMENT = "localhost:15672"
+# The first line of a snippet that makes sense only after the one before.
+GOES_ON = "# Goes on from the example above.\n"
+
+
+def snippets_of(page: Path) -> list[str]:
+    found = re.findall(r"^```python\n(.*?)^```", page.read_text(), re.S | re.M)
+    return [] if page in OTHERS_PAGES else [code for code in found if "flintmq.spark" not in code]
+
+
 SNIPPETS = [
     pytest.param(code, id=f"{page.relative_to(ROOT)}:{number}")
     for page in PAGES
-    for number, code in enumerate(re.findall(r"^```python\n(.*?)^```", page.read_text(), re.S | re.M))
-    if page not in OTHERS_PAGES and "flintmq.spark" not in code
+    for number, code in enumerate(snippets_of(page))
+    if not code.startswith(GOES_ON)
 ]
 LINKS = [
     pytest.param(page, target, id=f"{page.relative_to(ROOT)}->{target}")
@@ -37,30 +49,44 @@ LINKS = [
 ]
 
 
+def run_snippet(code: str, broker: BrokerProcess, folder: Path) -> None:
+    here = code.replace(
+        'ConnectionParameters("localhost")', f'ConnectionParameters("localhost", {broker.port})'
+    )
+    here = here.replace('connect("localhost"', f'connect("localhost", {broker.port}')
+    here = here.replace("guest:guest@localhost", f"guest:guest@localhost:{broker.port}")
+    if MANAGEMENT in code:
+        served = broker.wait_for(re.compile(r"management on http://127\.0\.0\.1:(\d+)"))
+        here = here.replace(MANAGEMENT, f"localhost:{served[1]}")
+    assert here != code, "a snippet connects to localhost, where the test has its broker"
+    done = subprocess.run(
+        [sys.executable, "-c", here],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=folder,
+        env=os.environ,
+    )
+    assert done.returncode == 0, f"{code}\n{done.stderr}"
+    for shown in re.findall(r'basic_publish\([^\n]*b"([^"]+)"', code):
+        assert shown in done.stdout, code
+
+
 @pytest.mark.parametrize("code", SNIPPETS)
 def test_snippet(code: str, tmp_path: Path) -> None:
     options = ["--management-port", "0"] if MANAGEMENT in code else []
     with BrokerProcess("--data", str(tmp_path / "data"), *options) as broker:
-        here = code.replace(
-            'ConnectionParameters("localhost")', f'ConnectionParameters("localhost", {broker.port})'
-        )
-        here = here.replace('connect("localhost"', f'connect("localhost", {broker.port}')
-        here = here.replace("guest:guest@localhost", f"guest:guest@localhost:{broker.port}")
-        if options:
-            served = broker.wait_for(re.compile(r"management on http://127\.0\.0\.1:(\d+)"))
-            here = here.replace(MANAGEMENT, f"localhost:{served[1]}")
-        assert here != code, "a snippet connects to localhost, where the test has its broker"
-        done = subprocess.run(
-            [sys.executable, "-c", here],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            cwd=tmp_path,
-            env=os.environ,
-        )
-    assert done.returncode == 0, done.stderr
-    for shown in re.findall(r'basic_publish\([^\n]*b"([^"]+)"', code):
-        assert shown in done.stdout
+        run_snippet(code, broker, tmp_path)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("step", [1, -1], ids=["forwards", "backwards"])
+def test_pages_one_after_the_other(step: int, tmp_path: Path) -> None:
+    """A reader tries one page and then another, on the same broker, each page from its top to its end."""
+    with BrokerProcess("--data", str(tmp_path / "data"), "--management-port", "0") as broker:
+        for page in PAGES[::step]:
+            for code in snippets_of(page):
+                run_snippet(code, broker, tmp_path)
 
 
 @pytest.mark.parametrize(("page", "target"), LINKS)

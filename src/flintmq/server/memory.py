@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("flintmq.memory")
 
 STATM = "/proc/self/statm"
+# Linux: the control groups of this process, and where their files are.
+CGROUP = "/proc/self/cgroup"
+CGROUP_FILES = "/sys/fs/cgroup"
 # What a machine is taken to have if the system does not tell: 40% of it are 1.6 GiB.
 MACHINE_BYTES = 4 << 30
 
@@ -153,6 +156,12 @@ def memory_reader() -> Callable[[], int]:
 
 
 def machine_bytes() -> int:
+    """The memory of the machine, or what the container or service that this process is in may have of it."""
+    limit = group_bytes()
+    return physical_bytes() if limit is None else min(limit, physical_bytes())
+
+
+def physical_bytes() -> int:
     """The memory of the machine."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -162,6 +171,42 @@ def machine_bytes() -> int:
         return int(importlib.import_module("psutil").virtual_memory().total)
     except ImportError:
         return MACHINE_BYTES
+
+
+def group_bytes() -> int | None:
+    """The least memory that a control group of this process may have; None where none has a limit.
+
+    A line of CGROUP is NUMBER:CONTROLLERS:PATH: `0::/system.slice/flintmq.service` of version 2,
+    `4:memory:/docker/1f3a` of version 1. The groups above the named one limit it too. In a container the path
+    may be the one outside, of which nothing is to be seen inside: then the top holds the container's limit.
+    """
+    limits: list[int] = []
+    for line in lines_of(CGROUP):
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            top, name = CGROUP_FILES, "memory.max"
+        elif "memory" in controllers.split(","):
+            top, name = f"{CGROUP_FILES}/memory", "memory.limit_in_bytes"
+        else:
+            continue
+        while True:
+            # "max" of version 2 is no limit; version 1 has a number that no machine has.
+            limits += [
+                int(text) for text in lines_of(f"{top}{path.rstrip('/')}/{name}")[:1] if text.isdigit()
+            ]
+            if path in ("", "/"):
+                break
+            path = path.rpartition("/")[0]
+    return min(limits, default=None)
+
+
+def lines_of(path: str) -> list[str]:
+    """The lines of a small file of the system; none where there is no such file."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read().splitlines()
+    except OSError:
+        return []
 
 
 # Marks

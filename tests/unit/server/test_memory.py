@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -138,6 +139,64 @@ def test_where_nobody_tells_there_is_no_alarm(
     assert "there is no memory alarm" in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("groups", "files", "expected"),
+    [
+        ("0::/\n", {"memory.max": "536870912\n"}, 512 * MIB),  # a container
+        ("0::/\n", {"memory.max": "max\n"}, None),
+        ("0::/\n", {}, None),  # the machine itself
+        (
+            "0::/system.slice/flintmq.service\n",
+            {
+                "system.slice/memory.max": "1073741824\n",
+                "system.slice/flintmq.service/memory.max": "max\n",
+            },
+            1024 * MIB,
+        ),
+        (
+            "5:devices:/a\n4:memory:/docker/1f3a\n0::/\n",
+            {
+                "memory/memory.limit_in_bytes": "9223372036854771712\n",
+                "memory/docker/1f3a/memory.limit_in_bytes": "268435456\n",
+            },
+            256 * MIB,
+        ),
+        (
+            "3:cpu,memory:/docker/1f3a\n",  # version 1 in a container, which sees its own group at the top
+            {"memory/memory.limit_in_bytes": "268435456\n"},
+            256 * MIB,
+        ),
+    ],
+)
+def test_a_container_has_what_its_control_group_may_have(
+    groups: str,
+    files: dict[str, str],
+    expected: int | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / "cgroup").write_text(groups)
+    for name, text in files.items():
+        (tmp_path / "files" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "files" / name).write_text(text)
+    monkeypatch.setattr(memory, "CGROUP", str(tmp_path / "cgroup"))
+    monkeypatch.setattr(memory, "CGROUP_FILES", str(tmp_path / "files"))
+    monkeypatch.setattr(memory, "physical_bytes", lambda: 64 << 30)
+    assert memory.group_bytes() == expected
+    assert memory.machine_bytes() == (expected or 64 << 30)
+    assert MemoryAlarm(Config()).high_bytes == int(0.4 * (expected or 64 << 30))
+
+
+def test_a_control_group_with_more_than_the_machine_limits_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "cgroup").write_text("0::/\n")
+    (tmp_path / "memory.max").write_text(f"{1 << 60}\n")
+    monkeypatch.setattr(memory, "CGROUP", str(tmp_path / "cgroup"))
+    monkeypatch.setattr(memory, "CGROUP_FILES", str(tmp_path))
+    assert memory.machine_bytes() == memory.physical_bytes()
+
+
 def test_the_module_needs_nothing_that_windows_does_not_have() -> None:
     """No resource, no sysconf, no symbols of the process itself."""
     script = """
@@ -154,7 +213,7 @@ ctypes.CDLL = Refusing
 spec = importlib.util.spec_from_file_location("memory", sys.argv[1])
 memory = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(memory)
-memory.STATM = "nowhere"
+memory.STATM = memory.CGROUP = "nowhere"
 memory.give_back()
 assert memory.machine_bytes() == memory.MACHINE_BYTES
 assert memory.memory_reader()() == 0

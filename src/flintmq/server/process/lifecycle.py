@@ -72,9 +72,20 @@ def run(
     logging.basicConfig(level=config.log.level.upper(), handlers=[output.handler], force=True)
     log_floods.STRANGERS.addFilter(log_floods.floods)
     descriptors.raise_limit(config.limits.connections_max)
+    heed_sigterm_from_the_start()
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         is_safe = runner.run(serve(config, output, ends_with_input, read_settings, rehearsal_s))
     return 0 if is_safe else EXIT_UNSAFE
+
+
+def heed_sigterm_from_the_start() -> None:
+    """A SIGTERM ends the start of a broker that is process 1 of a container, as it does elsewhere.
+
+    To process 1 the kernel gives only signals that it has asked for, and `serve` asks when all is recovered.
+    A start that is cut short costs nothing: the next one begins anew.
+    """
+    if os.getpid() == 1:
+        signal.signal(signal.SIGTERM, lambda number, _: os._exit(128 + number))
 
 
 def collect_in_rounds(little_waits: bool) -> None:

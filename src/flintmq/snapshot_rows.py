@@ -78,6 +78,7 @@ class ConnectionRow(NamedTuple):
     channels: int
     client_properties: bytes
     described: dict[str, Any]  # by its link: ports, octets, agreed limits
+    name: str  # that the client has given it; empty if it has none
 
 
 class ChannelRow(NamedTuple):
@@ -93,6 +94,8 @@ class ChannelRow(NamedTuple):
     confirm: bool
     transactional: bool
     flowing: bool
+    oldest_unacked: int  # its delivery tag; 0 if there is none
+    oldest_unacked_queue: str
     publishes: int
     confirmed: int
     returns: int
@@ -124,3 +127,12 @@ class ConsumerRow(NamedTuple):
     arguments: bytes
     is_active: bool
     priority: int
+    oldest_unacked: int  # its delivery tag, of a consumer whose prefetch is full; 0 of others
+
+
+class OctetsRow(NamedTuple):
+    """Of a connection what its rates are counted from."""
+
+    number: int
+    received: int
+    sent: int

@@ -16,6 +16,7 @@ from live.certificates import Authority
 from flintmq.cli.operating import doctor
 from flintmq.client import Connection, connect
 from flintmq.clock import Clock
+from flintmq.diagnosis import checks
 from flintmq.wire.properties import BasicProperties
 
 Found = dict[str, Any]
@@ -137,7 +138,7 @@ def test_a_message_that_its_consumer_gives_back_again_and_again(
             held = consumer.take(1, timeout_s=5)
 
             def give_back() -> None:
-                for _ in range(doctor.GIVEN_BACK):
+                for _ in range(checks.GIVEN_BACK):
                     held.pop().reject(requeue=True)
                     held.extend(consumer.take(1, timeout_s=5))
 
@@ -146,7 +147,7 @@ def test_a_message_that_its_consumer_gives_back_again_and_again(
             assert kind == "messages given back again and again"
             assert found[kind]["seen"].startswith("consumer ")
             assert "gives back what queue 'poisoned' hands to it" in found[kind]["seen"]
-            assert found[kind]["cause"].startswith(f"{doctor.GIVEN_BACK} deliveries in ")
+            assert found[kind]["cause"].startswith(f"{checks.GIVEN_BACK} deliveries in ")
             assert "flintmq peek 'poisoned'" in found[kind]["next_step"]
             assert "delivery-limit" in found[kind]["next_step"]
         queue.delete()
@@ -252,7 +253,7 @@ def test_dead_letters_that_wait_to_be_tried_again_are_no_trouble(
     findings: Look, connection: Connection, monkeypatch: pytest.MonkeyPatch, is_of_the_queue: bool
 ) -> None:
     """In a queue that sends them on after a time: its own, or that of each message."""
-    monkeypatch.setattr(doctor, "ABANDONED_MS", 0)
+    monkeypatch.setattr(checks, "ABANDONED_MS", 0)
     back = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "jobs"}
     lifetime = {"x-message-ttl": 3_600_000} if is_of_the_queue else {}
     properties = BasicProperties(expiration=None if is_of_the_queue else "3600000")
@@ -288,14 +289,14 @@ def test_dead_letters_that_go_round(findings: Look, connection: Connection) -> N
         assert next(iter(busy.consume("round"))).body == b"held"
         channel.publish(b"bad", routing_key="round")
         assert "dead letters go round" not in findings()
-        for _ in range(doctor.LOOP_DEATHS):
+        for _ in range(checks.LOOP_DEATHS):
             while (message := queue.get()) is None:
                 pass
             message.reject(requeue=False)
         while not channel.queue("round", passive=True).message_count:
             pass
         found = findings()["dead letters go round"]
-        assert found["seen"] == f"the first message of queue 'round' has died {doctor.LOOP_DEATHS} times"
+        assert found["seen"] == f"the first message of queue 'round' has died {checks.LOOP_DEATHS} times"
         assert "(rejected)" in found["cause"]
         queue.delete()
 

@@ -95,6 +95,8 @@ async def serve(settings: dict[str, Any]) -> None:
     tasks = [
         loop.create_task(context.samples.watch()),
         loop.create_task(context.queue_history.watch()),
+        loop.create_task(context.client_watch.watch()),
+        loop.create_task(context.doctor.watch()),
         loop.create_task(pipeline_watch.follow(context)),
         loop.create_task(tell_alive(control, settings["ping_s"])),
     ]

@@ -31,6 +31,9 @@ class Peer(Protocol):
     def describe(self) -> FieldTable:
         """Octets, ports and agreed limits, for those who look on."""
 
+    def octets(self) -> tuple[int, int]:
+        """Received and sent, for those who look on every few seconds: the socket is not asked."""
+
     def limit_messages(self) -> None:
         """The limits of its messages have changed."""
 

@@ -16,6 +16,8 @@ cdef class QueueSums:
     cdef readonly long long queues
     cdef readonly long long consumers
     cdef readonly long long ready
+    cdef readonly long long streams
+    cdef readonly long long kept
     cdef readonly long long unacked
     cdef readonly long long ready_bytes
     cdef readonly long long oldest_ms

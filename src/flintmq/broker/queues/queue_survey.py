@@ -33,13 +33,25 @@ GONE_MAX = 1024
 class QueueSums:
     """What queues hold together; those whose names begin with `hidden` are left out."""
 
-    __slots__ = ("consumers", "hidden", "oldest_ms", "queues", "ready", "ready_bytes", "unacked")
+    __slots__ = (
+        "consumers",
+        "hidden",
+        "kept",
+        "oldest_ms",
+        "queues",
+        "ready",
+        "ready_bytes",
+        "streams",
+        "unacked",
+    )
 
     def __init__(self, hidden: str) -> None:
         self.hidden = hidden
         self.queues = 0
         self.consumers = 0
         self.ready = 0
+        self.streams = 0  # of the queues
+        self.kept = 0  # of what is ready the messages of streams
         self.unacked = 0
         self.ready_bytes = (
             0  # that messages take in memory, about: contents, objects, numbers of those on disk
@@ -57,6 +69,8 @@ class QueueSums:
             self.ready += queue.message_count()
             self.unacked += queue.unacked
             if queue.is_stream:
+                self.streams += 1
+                self.kept += queue.message_count()
                 continue
             if type(queue) is Queue:
                 self.add_lane(queue)

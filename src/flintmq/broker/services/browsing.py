@@ -148,6 +148,11 @@ def oldest(queue: Queue) -> tuple[int | None, int]:
     return min(noted, default=(None, -1))
 
 
+def first_message(queue: Queue) -> Message | None:
+    """The first message that waits in the queue, wherever it lies."""
+    return next((found for lane in queue.parts() if (found := first_of(lane)) is not None), None)
+
+
 def first_of(queue: Queue) -> Message | None:
     """The message that is handed out next, without bringing any back from the paged tail."""
     if queue.returned:

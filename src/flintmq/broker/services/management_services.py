@@ -26,7 +26,15 @@ from flintmq.broker.queues.queue_survey import QueueSums, shown_queues
 from flintmq.broker.services import browsing
 from flintmq.broker.services.acting import named_user, require_internal
 from flintmq.broker.services.request import Request, service
-from flintmq.broker.services.system_services import LAST_TAG, PROTOCOLS, channels_after, is_hidden
+from flintmq.broker.services.row_columns import headers_octets
+from flintmq.broker.services.system_services import (
+    LAST_TAG,
+    PROTOCOLS,
+    channels_after,
+    given_name,
+    is_hidden,
+    oldest_unacked,
+)
 from flintmq.broker.transactions.transaction import Transaction
 from flintmq.errors import ServiceFault
 from flintmq.wire import amqp
@@ -75,6 +83,9 @@ HOSTS_MAX = 1000
 HOSTS_ASKED_MAX = 200
 # Of these so many at a time, as there are threads for it: one that hangs does not add to the next.
 HOSTS_ASKED_AT_ONCE = 8
+
+# Deliveries of a channel that are looked at for the oldest one of a consumer, a tenth of a microsecond each.
+PASSED_OVER_MAX = 64
 
 # What a message that is unacked takes in memory beside its content.
 UNACKED_MESSAGE_BYTES = 512
@@ -294,6 +305,8 @@ def host_counts(host: VirtualHost, sums: QueueSums) -> dict[str, Any]:
         "channels": 0,
         "consumers": sums.consumers,
         "ready": sums.ready,
+        "streams": sums.streams,
+        "kept": sums.kept,
         "unacked": sums.unacked,
         "ready_bytes": sums.ready_bytes,
         "unacked_bytes": 0,
@@ -574,7 +587,20 @@ def connection_row(client: ClientConnection) -> Tuple:
         len(client.channels),
         packed(client.client_properties),
         client.peer.describe(),
+        given_name(client),
     )
+
+
+def octets_rows(connections: dict[int, ClientConnection]) -> Rows:
+    clients = Clients(connections)
+
+    def rows(after: str) -> Iterator[tuple[str, Tuple | None]]:
+        for client in clients.after(after):
+            place = f"{client.number:010}"
+            if place > after:
+                yield place, (client.number, *client.peer.octets())
+
+    return rows
 
 
 def channel_rows(connections: dict[int, ClientConnection]) -> Rows:
@@ -604,6 +630,7 @@ def channel_row(client: ClientConnection, channel: Channel) -> Tuple:
         channel.confirms.active,
         isinstance(channel.transaction, Transaction),
         channel.flowing,
+        *oldest_unacked(channel),
         *counts_of(channel),
     )
 
@@ -652,11 +679,32 @@ def consumer_row(client: ClientConnection, consumer: Consumer) -> Tuple:
         packed(consumer.arguments),
         chosen is None or chosen is consumer,
         consumer.priority,
+        oldest_held(consumer),
     )
 
 
+def oldest_held(consumer: Consumer) -> int:
+    """The delivery tag of the oldest message that a consumer with a full prefetch holds unacked; else 0.
+
+    Others on the channel may hold older ones, of which so many are passed over.
+    """
+    if not consumer.prefetch_count or consumer.outstanding < consumer.prefetch_count:
+        return 0
+    ring = consumer.channel.unacked.ring
+    for index in range(min(ring.count, PASSED_OVER_MAX)):
+        delivery = ring.at(index)
+        if delivery.consumer is consumer and delivery.message is not None:
+            return int(delivery.tag)
+    return 0
+
+
 HOST_ROWS = {"queues": queue_rows, "exchanges": exchange_rows, "bindings": binding_rows}
-BROKER_ROWS = {"connections": connection_rows, "channels": channel_rows, "consumers": consumer_rows}
+BROKER_ROWS = {
+    "connections": connection_rows,
+    "octets": octets_rows,
+    "channels": channel_rows,
+    "consumers": consumer_rows,
+}
 
 
 @service("management.exchange-counts", "virtual-host text")
@@ -701,6 +749,31 @@ def journal_info(request: Request) -> None:
             "held": journal.held,
         }
     )
+
+
+@service("management.queue-heads", "virtual-host text, queues any")
+def queue_heads(request: Request) -> Iterator[None]:
+    """The first message of each of `queues`: name, when it came, its lifetime or -1, its headers.
+
+    Queues that are empty or gone are left out.
+    """
+    require_internal(request)
+    host = request.broker.virtual_hosts.get(request.text("virtual-host"))
+    if host is None:
+        raise ServiceFault(amqp.NOT_FOUND, f"{request.name}: no such virtual host")
+    names = request.arguments["queues"]
+    if not isinstance(names, list):
+        raise request.wrong("queues", "expected a list of names")
+    found: list[Tuple] = []
+    for name in names:
+        queue = host.lookup_queue(name) if isinstance(name, str) else None
+        if queue is not None and not queue.is_stream:
+            message = browsing.first_message(queue)
+            if message is not None:
+                head = message.arrived_ms, message.lifetime_ms, headers_octets(message)
+                found.append((name, *head))
+        yield  # the message may lie on disk
+    request.reply({}, marshal.dumps(found))
 
 
 @service("management.queue-info", "virtual-host text, queue text")

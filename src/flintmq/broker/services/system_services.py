@@ -339,10 +339,7 @@ def channel_list(request: Request) -> Iterator[None]:
 
 
 def channel_table(client: ClientConnection, channel: Channel) -> FieldTable:
-    ring = channel.unacked.ring
-    oldest = ring.at(0) if ring.count else None
-    if oldest is not None and oldest.message is None:
-        oldest = None  # settled a moment ago
+    oldest_tag, oldest_queue = oldest_unacked(channel)
     return {
         "connection": client.number,
         "channel": channel.number,
@@ -351,8 +348,8 @@ def channel_table(client: ClientConnection, channel: Channel) -> FieldTable:
         "consumers": len(channel.consumers),
         "unacked": channel.unacked.outstanding + channel.unacked.fetched,
         # Both tell a message that was forgotten from one that is being worked on, at no cost for others.
-        "oldest-unacked": 0 if oldest is None else oldest.tag,
-        "oldest-unacked-queue": "" if oldest is None else oldest.queue.name,
+        "oldest-unacked": oldest_tag,
+        "oldest-unacked-queue": oldest_queue,
         "acks": channel.acks,
         "unconfirmed": channel.confirms.published - channel.confirms.confirmed,
         "unrouted": channel.unrouted,
@@ -362,6 +359,15 @@ def channel_table(client: ClientConnection, channel: Channel) -> FieldTable:
         "transactional": channel.transaction is not None,
         "flow": channel.flowing,
     }
+
+
+def oldest_unacked(channel: Channel) -> tuple[int, str]:
+    """The delivery tag of the channel's oldest unacked message, and its queue; 0 if there is none."""
+    ring = channel.unacked.ring
+    oldest = ring.at(0) if ring.count else None
+    if oldest is None or oldest.message is None:  # settled a moment ago
+        return 0, ""
+    return oldest.tag, oldest.queue.name
 
 
 @service("connection.close", "number number, reason? text", changes=True, administers=True)
@@ -421,7 +427,6 @@ def channels_after(client: ClientConnection, after: str) -> Iterator[tuple[str, 
 def connection_table(client: ClientConnection) -> FieldTable:
     product = client.client_properties.get("product")
     ends = client.peer.describe()
-    name = client.client_properties.get("connection_name")
     return {
         "number": client.number,
         "user": client.user.name,
@@ -432,6 +437,12 @@ def connection_table(client: ClientConnection) -> FieldTable:
         "channels": len(client.channels),
         "connected-ms": client.since_ms,
         "product": product[:80] if isinstance(product, str) else "",
-        "connection-name": name[:80] if isinstance(name, str) else "",
+        "connection-name": given_name(client),
         "blocked": client.blocked,
     }
+
+
+def given_name(client: ClientConnection) -> str:
+    """The name that the client has given its connection; empty if it has none."""
+    name = client.client_properties.get("connection_name")
+    return name[:80] if isinstance(name, str) else ""

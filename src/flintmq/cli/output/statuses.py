@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+from flintmq.diagnosis import TROUBLE as TROUBLE
 from flintmq.errors import FlintError
 
 FAILED = 1
@@ -11,7 +12,6 @@ USAGE = 2
 NO_BROKER = 3
 REFUSED = 4
 NOT_FOUND = 5
-TROUBLE = 6
 
 # Reply codes of AMQP that have a status of their own.
 _OF_CODES = {403: REFUSED, 404: NOT_FOUND}

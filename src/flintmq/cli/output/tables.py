@@ -16,6 +16,9 @@ from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, TextIO
 
+from flintmq.amounts import NOTHING
+from flintmq.amounts import age as age
+from flintmq.amounts import size as size
 from flintmq.cli.output import statuses
 from flintmq.cli.output.statuses import CommandFault
 
@@ -23,7 +26,6 @@ GAP = "  "
 CUT = "…"
 # No column of text is cut shorter than this.
 CELL_WIDTH_MIN = 8
-NOTHING = "-"
 AMOUNT_MAX = 1e9
 # Above columns of numbers, which no long title should widen.
 TITLES = {
@@ -234,32 +236,6 @@ def plain(value: Any) -> Any:
     if value is None or isinstance(value, bool | int | float):
         return value
     return str(value)
-
-
-# Amounts for people
-
-
-def size(octets: float) -> str:
-    """Octets in the unit that suits."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if octets < 1024:
-            return f"{octets:.0f} {unit}" if unit == "B" else f"{octets:.1f} {unit}"
-        octets /= 1024
-    return f"{octets:.1f} TiB"
-
-
-def age(milliseconds: float | None) -> str:
-    """A time span in its two largest units."""
-    if milliseconds is None:
-        return NOTHING
-    seconds = int(milliseconds // 1000)
-    if seconds < 60:
-        return f"{milliseconds / 1000:.1f} s" if seconds < 10 else f"{seconds} s"
-    if seconds < 3600:
-        return f"{seconds // 60} min {seconds % 60} s"
-    if seconds < 86400:
-        return f"{seconds // 3600} h {seconds % 3600 // 60} min"
-    return f"{seconds // 86400} d {seconds % 86400 // 3600} h"
 
 
 # Numbers of options

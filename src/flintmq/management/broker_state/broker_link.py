@@ -15,16 +15,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 from flintmq.client.aio.connection import Connection
 from flintmq.client.aio.transport import _Link
 from flintmq.client.core.deadline import Deadline
-from flintmq.client.core.errors import ClientError, ConnectFailed, ConnectionClosed
+from flintmq.client.core.errors import ClientError, ConnectFailed, ConnectionClosed, ServiceError
 from flintmq.client.core.services import Reply
 from flintmq.client.core.settings import Endpoint, Secret, Settings
 from flintmq.clock import Clock
+from flintmq.wire import amqp
 from flintmq.wire.tables import FieldTable
 
 # Connections for questions: a service that takes long holds up those behind it on its connection.
@@ -41,6 +42,16 @@ FOR_USER = "x-for-user"
 FOR_VIRTUAL_HOST = "x-for-virtual-host"
 FOR_VISITOR = "x-for-visitor"
 FOR_ADDRESS = "x-for-address"
+
+
+@contextlib.contextmanager
+def unless_gone() -> Iterator[None]:
+    """For one of several things that may be gone already: a virtual host, a queue, a connection."""
+    try:
+        yield
+    except ServiceError as error:
+        if error.code != amqp.NOT_FOUND:
+            raise
 
 
 class InheritedConnection(Connection):

@@ -42,11 +42,15 @@ PAUSE_S_MAX = 60.0
 TURN_QUEUES = 4096
 
 
-class Tick(NamedTuple):
-    """When queues were looked at, by a clock that never leaps, and by the one on the wall."""
+class Now(NamedTuple):
+    """When queues were looked at last, by a clock that never leaps, and by the one on the wall."""
 
     time_ms: int
     wall_ms: int
+
+    def on_wall_ms(self, time_ms: int) -> int:
+        """An earlier time by the clock on the wall as that goes now: it may have been set meanwhile."""
+        return self.wall_ms - (self.time_ms - time_ms)
 
 
 class Counts(NamedTuple):
@@ -139,39 +143,39 @@ def is_same_minute(times_ms: array[int], time_ms: int) -> bool:
 
 
 class HostPast:
-    """The ticks of one virtual host, and its queues as they were at the last one."""
+    """The ticks of one virtual host, in milliseconds, and its queues as they were at the last one."""
 
     def __init__(self) -> None:
-        self.fine: deque[Tick] = deque(maxlen=FINE)
-        self.coarse: deque[Tick] = deque(maxlen=COARSE)
+        self.fine: deque[int] = deque(maxlen=FINE)
+        self.coarse: deque[int] = deque(maxlen=COARSE)
         self.rows: dict[Hashable, QueueRow] = {}
 
-    def add(self, tick: Tick) -> None:
-        self.fine.append(tick)
-        if self.coarse and self.coarse[-1].time_ms // SLOT_MS == tick.time_ms // SLOT_MS:
+    def add(self, time_ms: int) -> None:
+        self.fine.append(time_ms)
+        if self.coarse and self.coarse[-1] // SLOT_MS == time_ms // SLOT_MS:
             self.coarse.pop()
-        self.coarse.append(tick)
+        self.coarse.append(time_ms)
 
-    def has_begun_anew(self, row: QueueRow, now: Tick) -> bool:
+    def has_begun_anew(self, row: QueueRow, now: Now) -> bool:
         """Whether a queue was declared again after the last tick; `row` is how the queue is `now`."""
         was = self.rows.get(row.name)
-        is_later = bool(self.fine) and now.time_ms > self.fine[-1].time_ms
+        is_later = bool(self.fine) and now.time_ms > self.fine[-1]
         return is_later and was is not None and shapes.has_begun_anew(row, was)
 
-    def ticks(self, now: Tick, age_s: float, incr_s: float, most: int) -> list[Tick]:
+    def ticks(self, now: Now, age_s: float, incr_s: float, most: int) -> list[int]:
         """Newest first, `incr_s` apart, as far back as `age_s`; `now` is one where the last is not new."""
         oldest_ms = now.time_ms - 1000 * age_s
         apart_ms = 1000 * (incr_s - EVERY_S / 2)
-        found: list[Tick] = []
-        if not self.fine or now.time_ms - self.fine[-1].time_ms >= 1000 * EVERY_S / 2:
-            found.append(now)
-        minutes = (tick for tick in reversed(self.coarse) if tick.time_ms < self.fine[0].time_ms)
+        found: list[int] = []
+        if not self.fine or now.time_ms - self.fine[-1] >= 1000 * EVERY_S / 2:
+            found.append(now.time_ms)
+        minutes = (time_ms for time_ms in reversed(self.coarse) if time_ms < self.fine[0])
         for ticks in (reversed(self.fine), minutes):
-            for tick in ticks:
-                if tick.time_ms < oldest_ms or len(found) >= most:
+            for time_ms in ticks:
+                if time_ms < oldest_ms or len(found) >= most:
                     return found
-                if not found or found[-1].time_ms - tick.time_ms >= apart_ms:
-                    found.append(tick)
+                if not found or found[-1] - time_ms >= apart_ms:
+                    found.append(time_ms)
         return found
 
 
@@ -222,31 +226,31 @@ class QueueHistory:
                 if error.code == amqp.NOT_FOUND:
                     continue  # deleted a moment ago
                 raise
-            await self.note(host, rows, self.tick_of(snapshot.taken_s))
+            await self.note(host, rows, round(1000 * snapshot.taken_s))
         self.forget_hosts(frozenset(hosts))
 
     def now_ms(self) -> int:
         return round(1000 * self.clock.monotonic_s())
 
-    def tick_of(self, time_s: float) -> Tick:
-        """The tick of a snapshot."""
+    def now_of(self, time_s: float) -> Now:
+        """The time of a snapshot, which is what there is now."""
         time_ms = round(1000 * time_s)
-        return Tick(time_ms, self.clock.wall_ms() - (self.now_ms() - time_ms))
+        return Now(time_ms, self.clock.wall_ms() - (self.now_ms() - time_ms))
 
-    async def note(self, host: str, rows: dict[Hashable, QueueRow], tick: Tick) -> None:
+    async def note(self, host: str, rows: dict[Hashable, QueueRow], time_ms: int) -> None:
         """Adds points of the queues that have changed; those that are gone are forgotten."""
         past = self.hosts.setdefault(host, HostPast())
         before = past.rows
-        before_ms = past.fine[-1].time_ms if past.fine else 0
+        before_ms = past.fine[-1] if past.fine else 0
         for number, (name, row) in enumerate(rows.items(), 1):
             was = before.get(name)
             if row is not was:
-                self.note_queue((host, str(name)), row, tick.time_ms, was, before_ms)
+                self.note_queue((host, str(name)), row, time_ms, was, before_ms)
             if number % TURN_QUEUES == 0:
                 await asyncio.sleep(0)
         for key in [key for key in self.queues if key[0] == host and key[1] not in rows]:
             del self.queues[key]
-        past.add(tick)
+        past.add(time_ms)
         past.rows = rows
 
     def note_queue(
@@ -284,24 +288,24 @@ class QueueHistory:
             for key in [key for key in self.queues if key[0] == gone]:
                 del self.queues[key]
 
-    def ticks(self, host: str, now: Tick, age_s: float, incr_s: float, most: int) -> list[Tick]:
+    def ticks(self, host: str, now: Now, age_s: float, incr_s: float, most: int) -> list[int]:
         """Times that samples of a virtual host's queues are told of."""
         return self.hosts.get(host, HostPast()).ticks(now, age_s, incr_s, most)
 
-    def points(self, host: str, row: QueueRow, now: Tick, ticks: list[Tick]) -> list[tuple[int, Counts]]:
+    def points(self, host: str, row: QueueRow, now: Now, ticks: list[int]) -> list[tuple[int, Counts]]:
         """The counts of a queue at ticks, with the time on the wall; `row` is how the queue is `now`."""
         past = self.queues.get((host, row.name))
         if past is not None and self.hosts[host].has_begun_anew(row, now):
             past = None
         found: list[tuple[int, Counts]] = []
-        for tick in ticks:
-            if tick.time_ms >= now.time_ms:
+        for time_ms in ticks:
+            if time_ms >= now.time_ms:
                 counts: Counts | None = Counts.of(row)
             else:
-                counts = None if past is None else past.at(tick.time_ms)
+                counts = None if past is None else past.at(time_ms)
             if counts is None:
                 break
-            found.append((tick.wall_ms, counts))
+            found.append((now.on_wall_ms(time_ms), counts))
         return found
 
 

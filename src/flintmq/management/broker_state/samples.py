@@ -31,9 +31,8 @@ TOLD_MAX = 200
 class Totals:
     """What management.totals told: `hosts` by name, and `broker`."""
 
-    def __init__(self, time_s: float, wall_ms: int, hosts: dict[str, Any], broker: dict[str, Any]) -> None:
-        self.time_s = time_s
-        self.wall_ms = wall_ms
+    def __init__(self, time_s: float, hosts: dict[str, Any], broker: dict[str, Any]) -> None:
+        self.time_s = time_s  # by a clock that never leaps
         self.hosts = hosts
         self.broker = broker
         self._summed: tuple[tuple[str, ...], dict[str, int]] | None = None  # what was asked for last
@@ -90,7 +89,7 @@ class Samples:
         reply = await self.link.ask("management.totals", place=self.link.watch)
         found = marshal.loads(reply.body)
         hosts = self.shared(found["hosts"])
-        totals = Totals(self.clock.monotonic_s(), found["broker"]["now_ms"], hosts, found["broker"])
+        totals = Totals(self.clock.monotonic_s(), hosts, found["broker"])
         took_s = totals.time_s - began_s
         self.took_s = took_s if took_s > QUICK_S else 0.0
         if changes == self.changes:
@@ -119,6 +118,11 @@ class Samples:
             if now.time_s - earlier.time_s >= EVERY_S / 2:
                 return earlier
         return None
+
+    def timestamps(self, points: list[Totals]) -> list[int]:
+        """By the clock on the wall as that goes now: it may have been set since the first of them."""
+        now_s, wall_ms = self.clock.monotonic_s(), self.clock.wall_ms()
+        return [wall_ms - round(1000 * (now_s - point.time_s)) for point in points]
 
     def samples(self, age_s: float, incr_s: float) -> list[Totals]:
         """Newest first, `incr_s` apart or more, as far back as `age_s`."""

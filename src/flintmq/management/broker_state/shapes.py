@@ -15,8 +15,18 @@ from functools import lru_cache
 from typing import Any
 from urllib.parse import quote_plus
 
+from flintmq import amounts
 from flintmq.management.broker_state.samples import rate
-from flintmq.snapshot_rows import BindingRow, ChannelRow, ConnectionRow, ConsumerRow, ExchangeRow, QueueRow
+from flintmq.snapshot_rows import (
+    COUNTED,
+    BindingRow,
+    ChannelRow,
+    ConnectionRow,
+    ConsumerRow,
+    ExchangeRow,
+    OctetsRow,
+    QueueRow,
+)
 from flintmq.wire.tables import decode_table, join_entries, split_entries
 
 # Of a table that is remembered.
@@ -122,6 +132,10 @@ def delivered_or_got(row: QueueRow) -> int:
     return delivered(row) + row.unasked + row.gets + row.gets_unasked
 
 
+# A consumer whose client leaves so much unread is held back by it.
+PENDING_BYTES = 1_000_000
+# One that has worked on what it holds for so long is told as one that waits: two looks.
+WAITED_S = 10.0
 # The counts of a queue are the end of its row.
 FIRST_COUNT = QueueRow._fields.index("ready")
 
@@ -142,6 +156,11 @@ def has_begun_anew(row: QueueRow, before: QueueRow) -> bool:
 def as_declared(row: QueueRow) -> QueueRow:
     """The row of a queue as it was when nothing had happened in it yet."""
     return QueueRow._make([*row[:FIRST_COUNT], *[0] * (len(row) - FIRST_COUNT)])
+
+
+def as_opened(row: ChannelRow) -> ChannelRow:
+    """The row of a channel as it was when nothing had happened on it yet."""
+    return ChannelRow._make([*row[: -len(COUNTED)], *[0] * len(COUNTED)])
 
 
 # What message_stats of a queue count.
@@ -294,11 +313,11 @@ def connection_name(row: ConnectionRow) -> str:
     return f"{peer}:{ends.get('peer-port', 0)} -> {here}:{ends.get('port', 0)}"
 
 
-def connection(row: ConnectionRow, node: str, before: ConnectionRow | None, seconds: float) -> dict[str, Any]:
-    ends, earlier = row.described, None if before is None else before.described
+def connection(row: ConnectionRow, node: str, before: OctetsRow | None, seconds: float) -> dict[str, Any]:
+    ends = row.described
     properties = table(row.client_properties)
     octets = {"recv_oct": ends.get("received", 0), "send_oct": ends.get("sent", 0)}
-    were = None if earlier is None else {"recv_oct": earlier["received"], "send_oct": earlier["sent"]}
+    were = None if before is None else {"recv_oct": before.received, "send_oct": before.sent}
     found: dict[str, Any] = {
         "auth_mechanism": "PLAIN",
         "channel_max": ends.get("channel-max", 0),
@@ -364,12 +383,13 @@ def channel_stats(row: ChannelRow | Mapping[str, int]) -> dict[str, int]:
 
 def ends_of(connection: ConnectionRow | None) -> dict[str, Any]:
     if connection is None:
-        return {"name": "", "peer_host": "", "peer_port": 0}
+        return {"name": "", "peer_host": "", "peer_port": 0, "user_provided_name": ""}
     ends = connection.described
     return {
         "name": connection_name(connection),
         "peer_host": ends.get("peer", connection.peer_address),
         "peer_port": ends.get("peer-port", 0),
+        "user_provided_name": connection.name,
     }
 
 
@@ -410,8 +430,17 @@ def channel(
     return found
 
 
-def consumer(row: ConsumerRow, connection: ConnectionRow | None, node: str) -> dict[str, Any]:
+def consumer(
+    row: ConsumerRow,
+    connection: ConnectionRow | None,
+    channel: ChannelRow | None,
+    node: str,
+    waited_s: float,
+    now_ms: int,
+) -> dict[str, Any]:
+    """`waited_s` is for how long it has waited for its own acks."""
     ends = ends_of(connection)
+    held_by, why = held_back(connection, channel, waited_s)
     return {
         "arguments": table(row.arguments),
         "ack_required": not row.no_ack,
@@ -425,10 +454,30 @@ def consumer(row: ConsumerRow, connection: ConnectionRow | None, node: str) -> d
             "peer_host": ends["peer_host"],
             "peer_port": ends["peer_port"],
             "user": row.user,
+            "user_provided_name": ends["user_provided_name"],
         },
         "consumer_tag": row.tag,
         "exclusive": row.exclusive,
+        "held_back_by": held_by,
+        "held_back_reason": why,
+        "held_back_since": now_ms - round(1000 * waited_s) if held_by == "acks" else None,
         "prefetch_count": row.prefetch_count,
         "queue": {"name": row.queue, "vhost": row.vhost},
         "unacked": row.unacked,
     }
+
+
+def held_back(
+    connection: ConnectionRow | None, channel: ChannelRow | None, waited_s: float
+) -> tuple[str | None, str | None]:
+    """What keeps a consumer from getting messages, and that in words; None for one that gets them."""
+    if connection is not None and connection.blocked:
+        return "alarm", f"the connection is not read from, its acks either: {connection.blocked}"
+    if channel is not None and not channel.flowing:
+        return "flow", "the client has stopped the flow of its channel"
+    pending = 0 if connection is None else connection.described.get("pending", 0)
+    if pending >= PENDING_BYTES:
+        return "client", f"the client reads slowly: {amounts.size(pending)} wait to be sent to it"
+    if waited_s >= WAITED_S:
+        return "acks", "the prefetch is full, and nothing was acked meanwhile"
+    return None, None

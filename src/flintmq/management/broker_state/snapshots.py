@@ -3,9 +3,8 @@
 As long as there is little, each request takes a new snapshot, which costs the broker some milliseconds at
 most. Where that takes longer, what is known is told at once while a new snapshot is on its way, and no more
 than a tenth of the time goes into taking snapshots. Of queues, of which there may be 100,000, the broker
-tells those alone that have changed since the snapshot before.
-
-Two earlier snapshots are kept for rates.
+tells those alone that have changed since the snapshot before. Of queues two earlier snapshots are kept for
+rates; rates of the rest come from looks of the process itself (client_watch.py).
 """
 
 from __future__ import annotations
@@ -25,6 +24,7 @@ from flintmq.snapshot_rows import (
     ConnectionRow,
     ConsumerRow,
     ExchangeRow,
+    OctetsRow,
     QueueRow,
     rows_in,
 )
@@ -75,9 +75,6 @@ class Snapshot(Generic[Row]):
         self.change = 1
         self.change_begun = 0
         self.change_shown = 0
-        # Earlier ones: the time, and the rows.
-        self.older: tuple[float, dict[Hashable, Row]] | None = None
-        self.oldest: tuple[float, dict[Hashable, Row]] | None = None
         self.taking: asyncio.Task[None] | None = None
         self.following: asyncio.Task[None] | None = None  # begins when `taking` is done
         self.failure: ClientError | None = None
@@ -138,7 +135,10 @@ class Snapshot(Generic[Row]):
             reply = await self.link.ask("management.snapshot", arguments, place=self.link.watch)
             for values in rows_in(reply.body):
                 row = self.make(values)
-                rows[len(rows) if self.key is None else self.key(row)] = row
+                key = len(rows) if self.key is None else self.key(row)
+                known = self.rows.get(key)
+                # Who keeps earlier rows keeps those of idle clients once.
+                rows[key] = known if known == row and known is not None else row
             if "next" not in reply.results:
                 return rows
             arguments["after"] = reply.results["next"]
@@ -162,19 +162,14 @@ class Snapshot(Generic[Row]):
             return
         self.failure = None
         now_s = self.clock.monotonic_s()
-        if self.taken_s > 0 and (self.older is None or self.taken_s - self.older[0] >= APART_S):
-            self.oldest, self.older = self.older, (self.taken_s, self.rows)
+        self.replaced()
         self.rows = rows
         self.change_shown = self.change_begun
         self.taken_s = now_s
         self.took_s = now_s - began_s
 
-    def earlier(self) -> tuple[float, dict[Hashable, Row]] | None:
-        """The time and the rows that rates are counted from."""
-        for chosen in (self.older, self.oldest):
-            if chosen is not None and self.taken_s - chosen[0] >= APART_S / 5:
-                return chosen
-        return None
+    def replaced(self) -> None:
+        """New rows are about to take the place of those that there are."""
 
     def changed(self) -> None:
         """Whoever asks from now on gets a new one."""
@@ -188,6 +183,20 @@ class QueueSnapshot(Snapshot[QueueRow]):
         super().__init__(link, clock, "queues", QueueRow._make, lambda row: row.name, virtual_host)
         self.names: list[str] = []  # of `rows`, in order
         self.since = 0  # the pass in which the last snapshot began; 0: there is none
+        # Earlier ones: the time, and the rows.
+        self.older: tuple[float, dict[Hashable, QueueRow]] | None = None
+        self.oldest: tuple[float, dict[Hashable, QueueRow]] | None = None
+
+    def replaced(self) -> None:
+        if self.taken_s > 0 and (self.older is None or self.taken_s - self.older[0] >= APART_S):
+            self.oldest, self.older = self.older, (self.taken_s, self.rows)
+
+    def earlier(self) -> tuple[float, dict[Hashable, QueueRow]] | None:
+        """The time and the rows that rates are counted from."""
+        for chosen in (self.older, self.oldest):
+            if chosen is not None and self.taken_s - chosen[0] >= APART_S / 5:
+                return chosen
+        return None
 
     async def gather(self) -> dict[Hashable, QueueRow]:
         rows: dict[Hashable, QueueRow] = dict(self.rows) if self.since else {}
@@ -246,6 +255,9 @@ class Snapshots:
         self.connections: Snapshot[ConnectionRow] = Snapshot(
             link, clock, "connections", ConnectionRow._make, lambda row: row.number
         )
+        self.octets: Snapshot[OctetsRow] = Snapshot(
+            link, clock, "octets", OctetsRow._make, lambda row: row.number
+        )
         self.channels: Snapshot[ChannelRow] = Snapshot(
             link, clock, "channels", ChannelRow._make, lambda row: (row.connection, row.number)
         )
@@ -253,8 +265,10 @@ class Snapshots:
             link, clock, "consumers", ConsumerRow._make, lambda row: (row.connection, row.channel, row.tag)
         )
 
-    def queues(self, virtual_host: str) -> Snapshot[QueueRow]:
-        return self.of_host("queues", virtual_host)
+    def queues(self, virtual_host: str) -> QueueSnapshot:
+        found = self.of_host("queues", virtual_host)
+        assert isinstance(found, QueueSnapshot)
+        return found
 
     def exchanges(self, virtual_host: str) -> Snapshot[ExchangeRow]:
         return self.of_host("exchanges", virtual_host)

@@ -191,7 +191,7 @@ function Frame({ session }) {
       <a class="brand" href="#/overview"><${Mark} />FlintMQ</a>
       <div class="top-side"><${HostChoice} /><${ThemeChoice} />
         <button type="button" class="button button-quiet keys-button" onClick=${openKeys} aria-label="Keys">?</button>
-        <button type="button" class="button button-quiet" onClick=${signOut} title=${`Signed in as ${session.name}`}>${session.name} · Sign out</button></div>
+        <button type="button" class="button button-quiet" onClick=${signOut} title=${`Signed in as ${session.name}`}><span class="who">${session.name} · </span>Sign out</button></div>
     </header>
     <nav class="menu" aria-label="Pages">
       ${GROUPS.map(([group, each]) => html`<div class="menu-group" key=${group}>

@@ -4,6 +4,10 @@ import uPlot from "./vendor/uplot.js";
 import { useEffect, useRef } from "./vendor/preact-hooks.js";
 import { html } from "./parts.js";
 
+const PADDING_RIGHT = 10;
+// Half of the widest text on the axis of times.
+const HALF_TEXT = 27;
+
 /** A variable of the style sheet as the colour that it is now, for the canvas. */
 function color(name, share = 100) {
   const probe = document.createElement("i");
@@ -24,12 +28,12 @@ function optionsOf({ series, format, width, height, sync }) {
   return {
     width,
     height,
-    padding: [10, 18, 0, 0],
+    padding: [10, PADDING_RIGHT, 0, 0],
     legend: { show: false },
     cursor: { points: { size: 7 }, drag: { x: true, y: false }, sync: sync ? { key: sync } : undefined },
     scales: { y: { range: (_, least, most) => [0, Math.max(1, (most || 0) * 1.15)] } },
     axes: [
-      { ...axis, grid: { show: false }, space: 80, size: 30, values: (_, times) => clockTexts(times) },
+      { ...axis, grid: { show: false }, space: 80, size: 30, values: (self, times) => fitting(self, times, clockTexts(times)) },
       { ...axis, size: 58, values: (_, values) => values.map(format) },
     ],
     series: [
@@ -49,6 +53,13 @@ function optionsOf({ series, format, width, height, sync }) {
 function clockTexts(times) {
   const isFine = times.length < 2 || times[1] - times[0] < 60;
   return times.map((time) => new Date(time * 1000).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit", ...(isFine ? { second: "2-digit" } : {}) }));
+}
+
+
+/** The texts but for those that the right edge of the chart would cut. */
+function fitting(self, times, texts) {
+  const end = self.bbox.width / devicePixelRatio + PADDING_RIGHT - HALF_TEXT;
+  return texts.map((text, place) => (self.valToPos(times[place], "x") > end ? "" : text));
 }
 
 /** `times` in seconds; `series` of name, color (a variable of the style sheet), values. */

@@ -60,6 +60,17 @@ export function moment(ms) {
   return new Date(ms).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "medium" });
 }
 
+/** The time of day, as charts have it. */
+export const clock = (when, parts = { hour: "2-digit", minute: "2-digit", second: "2-digit" }) => when.toLocaleTimeString("en-GB", parts);
+
+/** A moment of today as a time, an earlier one with its date. */
+export function since(ms) {
+  const when = new Date(ms);
+  const time = clock(when, { hour: "2-digit", minute: "2-digit" });
+  if (when.toDateString() === new Date().toDateString()) return time;
+  return `${when.toLocaleDateString("en-GB", { day: "numeric", month: "short" })}, ${time}`;
+}
+
 export function dig(row, column) {
   let found = row;
   for (const name of column.split(".")) {

@@ -8,6 +8,18 @@ import { link } from "./route.js";
 
 const NODES_MAX = 80;
 const NODE = { width: 190, height: 40, gapX: 170, gapY: 14 };
+const NODE_TEXT_WIDTH = NODE.width - 28;
+const pen = document.createElement("canvas").getContext("2d");
+
+/** A name as wide as a node at most: names that begin alike differ at the end, so the middle is left out. */
+function fitted(name) {
+  pen.font = `600 13px ${getComputedStyle(document.body).fontFamily}`;
+  let shown = name;
+  for (let kept = Math.min(name.length, 60); pen.measureText(shown).width > NODE_TEXT_WIDTH && kept > 2; kept -= 1) {
+    shown = `${name.slice(0, Math.ceil(kept / 2))}…${name.slice(-Math.floor(kept / 2))}`;
+  }
+  return shown;
+}
 
 /** Nodes by id, and one edge for each pair with the keys of its bindings. */
 export function graphOf({ bindings, exchanges, queues, around }) {
@@ -240,7 +252,7 @@ function Node({ node, vhost, isLit, isHere, onLight }) {
   return html`<a href=${href} class=${joined("node", node.isQueue ? "node-queue" : "node-exchange", !isLit && "dim", isHere && "node-here")} aria-label=${`${node.isQueue ? "Queue" : "Exchange"} ${node.name}, ${side}`}
     onMouseEnter=${() => onLight(node.id)} onMouseLeave=${() => onLight(null)} onFocus=${() => onLight(node.id)} onBlur=${() => onLight(null)}>
     <rect x=${node.x} y=${node.y} width=${NODE.width} height=${NODE.height} rx=${node.isQueue ? 6 : 20} />
-    <text x=${node.x + 16} y=${node.y + 17} class="node-name">${node.name.length > 24 ? node.name.slice(0, 23) + "…" : node.name}</text>
+    <text x=${node.x + 16} y=${node.y + 17} class="node-name">${fitted(node.name)}</text>
     <text x=${node.x + 16} y=${node.y + 31} class="node-side">${side}</text>
   </a>`;
 }

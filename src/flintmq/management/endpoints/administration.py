@@ -14,8 +14,9 @@ from starlette.responses import Response
 from flintmq.client.core.errors import ServiceError
 from flintmq.config import USER_TAGS
 from flintmq.management.broker_state import shapes
+from flintmq.management.broker_state.broker_link import unless_gone
 from flintmq.management.broker_state.samples import rate
-from flintmq.management.requests.faults import BadRequest, NotFound, unless_gone
+from flintmq.management.requests.faults import BadRequest, NotFound
 from flintmq.management.requests.listing import Listing, answer
 from flintmq.management.requests.routes import (
     ADMINISTRATOR,

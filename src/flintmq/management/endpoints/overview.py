@@ -77,6 +77,11 @@ def depths(totals: Totals, hosts: tuple[str, ...]) -> dict[str, int]:
     return {"messages": ready + unacked, "messages_ready": ready, "messages_unacknowledged": unacked}
 
 
+def kept(totals: Totals, hosts: tuple[str, ...]) -> dict[str, int]:
+    """Of the messages that are ready those of streams, which stay whoever reads them."""
+    return {"messages": totals.summed(hosts).get("kept", 0)}
+
+
 def stats(totals: Totals, hosts: tuple[str, ...]) -> dict[str, int]:
     return shapes.channel_stats(dict.fromkeys(COUNTED, 0) | totals.summed(hosts))
 
@@ -95,16 +100,19 @@ async def overview(call: Call) -> dict[str, Any]:
     message_stats = shapes.with_rates(
         stats(now, hosts), None if before is None else stats(before, hosts), seconds
     )
+    stream_totals = shapes.with_rates(
+        kept(now, hosts), None if before is None else kept(before, hosts), seconds
+    )
     for prefix, found, counted in (
         ("msg_rates", message_stats, stats),
         ("lengths", queue_totals, depths),
+        ("lengths", stream_totals, kept),
     ):
         age_s, incr_s = call.sampled(prefix)
         if age_s:
             points = context.samples.samples(age_s, incr_s)
-            add_samples(
-                found, [point.wall_ms for point in points], [counted(point, hosts) for point in points]
-            )
+            values = [counted(point, hosts) for point in points]
+            add_samples(found, context.samples.timestamps(points), values)
     return {
         **versions(),
         "rates_mode": "basic",
@@ -117,6 +125,7 @@ async def overview(call: Call) -> dict[str, Any]:
         "message_stats": message_stats,
         "churn_rates": shapes.with_rates(churn(now), None if before is None else churn(before), seconds),
         "queue_totals": queue_totals,
+        "stream_totals": {**stream_totals, "streams": now.summed(hosts).get("streams", 0)},
         "object_totals": {
             name: now.summed(hosts).get(name, 0)
             for name in ("channels", "connections", "consumers", "exchanges", "queues", "bindings")
@@ -403,6 +412,14 @@ async def session_end(call: Call) -> Response:
 
 
 # Health
+
+
+@endpoint("GET", "/api/doctor", MONITORING)
+async def doctor(call: Call) -> dict[str, Any]:
+    """What is wrong, why, and what to do next: the findings of `flintmq doctor`, some seconds old at most."""
+    examiner = call.context.doctor
+    return examiner.shown(await examiner.current())
+
 
 DAYS_OF = {"days": 1, "weeks": 7, "months": 30, "years": 365}
 

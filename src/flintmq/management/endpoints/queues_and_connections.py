@@ -16,11 +16,12 @@ from starlette.responses import Response
 
 from flintmq.client.core.errors import ServiceError
 from flintmq.management.broker_state import shapes
-from flintmq.management.broker_state.queue_history import Counts, Tick
+from flintmq.management.broker_state.broker_link import unless_gone
+from flintmq.management.broker_state.queue_history import Counts, Now
 from flintmq.management.broker_state.queue_policies import Effective, PolicyRow
 from flintmq.management.broker_state.samples import TOLD_MAX, add_samples
 from flintmq.management.requests.context import Context
-from flintmq.management.requests.faults import BadRequest, NotAuthorised, NotFound, unless_gone
+from flintmq.management.requests.faults import BadRequest, NotAuthorised, NotFound
 from flintmq.management.requests.listing import PAGE_SIZE_MAX, Listing, Part, answer
 from flintmq.management.requests.routes import (
     LIST_QUERY,
@@ -32,7 +33,15 @@ from flintmq.management.requests.routes import (
     table_of,
     text_of,
 )
-from flintmq.snapshot_rows import BindingRow, ChannelRow, ConnectionRow, ExchangeRow, QueueRow
+from flintmq.snapshot_rows import (
+    BindingRow,
+    ChannelRow,
+    ConnectionRow,
+    ConsumerRow,
+    ExchangeRow,
+    OctetsRow,
+    QueueRow,
+)
 from flintmq.wire import amqp
 from flintmq.wire.tables import encode_table
 
@@ -56,6 +65,7 @@ EXCHANGE_BODY = {
     },
 }
 Count = Callable[[QueueRow], int]
+QUEUE_TYPES = frozenset(("classic", "quorum", "stream"))
 # Samples of one value over all rows of a list, further apart where rows are many: each row has twelve values
 # with samples, each sample some 220 octets before it is sent. 6,000 x 12 x 220 octets are 16 MB.
 LIST_SAMPLES_MAX = 6000
@@ -132,15 +142,15 @@ class QueueShapes:
         self.context = context
         self.vhost = vhost
         self.snapshot = context.snapshots.queues(vhost)
-        self.length_ticks: list[Tick] = []
-        self.rate_ticks: list[Tick] = []
+        self.length_ticks: list[int] = []
+        self.rate_ticks: list[int] = []
 
     async def prepare(self) -> Mapping[Hashable, QueueRow]:
         """The queues by name."""
         self.policies = await self.context.queue_policies(self.vhost)
         rows = await self.snapshot.current()
         # Before anybody else has a turn: another snapshot may be on its way.
-        self.now = self.context.queue_history.tick_of(self.snapshot.taken_s)
+        self.now: Now = self.context.queue_history.now_of(self.snapshot.taken_s)
         self.before = self.snapshot.earlier()
         self.seconds = 0.0 if self.before is None else self.snapshot.taken_s - self.before[0]
         return rows
@@ -176,7 +186,7 @@ class QueueShapes:
             add_samples(stats, [at_ms for at_ms, _ in points], [each.stats() for _, each in points])
         return found
 
-    def points(self, row: QueueRow, ticks: list[Tick]) -> list[tuple[int, Counts]]:
+    def points(self, row: QueueRow, ticks: list[int]) -> list[tuple[int, Counts]]:
         """Of a queue without a history those that its rate is counted from."""
         found = self.context.queue_history.points(self.vhost, row, self.now, ticks)
         earlier = self.earlier(row)
@@ -218,8 +228,11 @@ class QueueShapes:
 
         return rate
 
-    async def listing(self) -> Listing[QueueRow]:
+    async def listing(self, types: frozenset[str] = frozenset()) -> Listing[QueueRow]:
+        """Of all queues, or of those of some types."""
         rows = list((await self.prepare()).values())
+        if types:
+            rows = [row for row in rows if shapes.queue_type(row) in types]
         parts = {
             "arguments": Part(
                 lambda row: row.arguments, shapes.argument_reader, self.context.argument_orders.of
@@ -246,25 +259,34 @@ def with_samples(call: Call, shown: list[QueueShapes], listings: Sequence[Listin
     return answer(call, *listings)
 
 
-@endpoint("GET", "/api/queues", query=(*LIST_QUERY, *SAMPLED, "disable_stats", "enable_queue_totals"))
+def types_of(call: Call) -> frozenset[str]:
+    """The types that queues are narrowed down to: none means all of them."""
+    types = frozenset(name for name in call.query("type").split(",") if name)
+    if unknown := types - QUEUE_TYPES:
+        raise BadRequest(f"type must be of {', '.join(sorted(QUEUE_TYPES))}, not {min(unknown)}")
+    return types
+
+
+@endpoint("GET", "/api/queues", query=(*LIST_QUERY, *SAMPLED, "type", "disable_stats", "enable_queue_totals"))
 async def queues(call: Call) -> Response:
-    """All queues that the user may see."""
+    """All queues that the user may see, or those of some types."""
     shown: list[QueueShapes] = []
+    types = types_of(call)
 
     async def listing(host: str) -> Listing[QueueRow]:
         of_host = QueueShapes(call.context, host)
-        found = await of_host.listing()
+        found = await of_host.listing(types)
         shown.append(of_host)
         return found
 
     return with_samples(call, shown, await call.context.of_hosts(call.identity.sees, listing))
 
 
-@endpoint("GET", "/api/queues/{vhost}", query=(*LIST_QUERY, *SAMPLED))
+@endpoint("GET", "/api/queues/{vhost}", query=(*LIST_QUERY, *SAMPLED, "type"))
 async def queues_of_host(call: Call) -> Response:
-    """The queues of a virtual host."""
+    """The queues of a virtual host, or those of some types."""
     shown = QueueShapes(call.context, call.vhost)
-    return with_samples(call, [shown], [await shown.listing()])
+    return with_samples(call, [shown], [await shown.listing(types_of(call))])
 
 
 @endpoint("GET", "/api/queues/{vhost}/{name}", query=(*SAMPLED, "columns"))
@@ -288,8 +310,7 @@ async def queue_one(call: Call) -> Any:
 async def consumers_of(call: Call, vhost: str, queue: str) -> list[dict[str, Any]]:
     consumers = await call.context.snapshots.consumers.current()
     of_queue = [row for row in consumers.values() if row.vhost == vhost and row.queue == queue]
-    connections = await call.context.snapshots.connections.current() if of_queue else {}
-    return [shapes.consumer(row, connections.get(row.connection), call.context.node) for row in of_queue]
+    return [] if not of_queue else list(map(await consumer_shape(call), of_queue))
 
 
 async def has_queue(call: Call, name: str) -> bool:
@@ -387,7 +408,11 @@ class ExchangeShapes:
     async def prepare(self) -> None:
         """None is shaped or matched with policies before it is told."""
         self.rows = await self.context.snapshots.exchanges(self.vhost).current()
-        self.now, self.before, self.seconds = await self.context.passed(self.vhost)
+        passed = await self.context.client_watch.passed(self.vhost)
+        before = self.context.client_watch.passed_before(self.vhost, passed)
+        self.now = passed.counts
+        self.seconds = 0.0 if before is None else before[0]
+        self.before = None if before is None else before[1]
         self.policies = await self.context.policies(self.vhost, False)
 
     def shape(self, row: ExchangeRow) -> dict[str, Any]:
@@ -645,11 +670,12 @@ def sees_of_user(call: Call, vhost: str, user: str) -> bool:
 async def connection_rows(call: Call, vhost: str | None) -> Listing[ConnectionRow]:
     snapshot = call.context.snapshots.connections
     rows = await snapshot.current()
-    before = snapshot.earlier()
-    seconds = 0.0 if before is None else snapshot.taken_s - before[0]
+    before = call.context.client_watch.octets.before(snapshot.taken_s)
+    seconds = 0.0 if before is None else before[0]
 
     def shape(row: ConnectionRow) -> dict[str, Any]:
-        earlier = None if before is None else before[1].get(row.number)
+        # One that is younger than the look has sent all that it has sent since then.
+        earlier = None if before is None else before[1].get(row.number, OctetsRow(row.number, 0, 0))
         return shapes.connection(row, call.context.node, earlier, seconds)
 
     shown = [
@@ -665,7 +691,7 @@ async def connection_rows(call: Call, vhost: str | None) -> Listing[ConnectionRo
         "recv_oct": lambda row: row.described.get("received", 0),
         "send_oct": lambda row: row.described.get("sent", 0),
     }
-    return Listing(shown, shape, shapes.connection_name, quick.get)
+    return Listing(shown, shape, shapes.connection_name, quick.get, also=lambda row: row.name)
 
 
 @endpoint("GET", "/api/connections", query=LIST_QUERY)
@@ -732,13 +758,16 @@ async def connections_of_user_delete(call: Call) -> Response:
 async def channel_rows(call: Call, connection: int | None, vhost: str | None = None) -> Listing[ChannelRow]:
     snapshot = call.context.snapshots.channels
     rows = await snapshot.current()
+    before = call.context.client_watch.channels.before(snapshot.taken_s)
     connections = await call.context.snapshots.connections.current()
-    before = snapshot.earlier()
-    seconds = 0.0 if before is None else snapshot.taken_s - before[0]
+    seconds = 0.0 if before is None else before[0]
 
     def shape(row: ChannelRow) -> dict[str, Any]:
-        earlier = None if before is None else before[1].get((row.connection, row.number))
-        return shapes.channel(row, connections.get(row.connection), call.context.node, earlier, seconds)
+        connection, node = connections.get(row.connection), call.context.node
+        if before is None:
+            return shapes.channel(row, connection, node, None, seconds)
+        earlier = before[1].get((row.connection, row.number))
+        return shapes.channel(row, connection, node, earlier or shapes.as_opened(row), seconds)
 
     def name(row: ChannelRow) -> str:
         return f"{shapes.ends_of(connections.get(row.connection))['name']} ({row.number})"
@@ -750,8 +779,13 @@ async def channel_rows(call: Call, connection: int | None, vhost: str | None = N
         and connection in (None, row.connection)
         and vhost in (None, row.vhost)
     ]
+
+    def given_name(row: ChannelRow) -> str:
+        connection = connections.get(row.connection)
+        return "" if connection is None else connection.name
+
     quick: dict[str, Callable[[ChannelRow], str]] = {"name": name, "user": lambda row: row.user}
-    return Listing(shown, shape, name, quick.get)
+    return Listing(shown, shape, name, quick.get, also=given_name)
 
 
 @endpoint("GET", "/api/channels", query=LIST_QUERY)
@@ -780,30 +814,40 @@ async def channel_one(call: Call) -> dict[str, Any]:
     for row in listing.rows:
         if listing.name(row) == call["name"]:
             consumers = await call.context.snapshots.consumers.current()
-            connections = await call.context.snapshots.connections.current()
             found = listing.shape(row)
-            found["consumer_details"] = [
-                shapes.consumer(each, connections.get(each.connection), call.context.node)
+            of_channel = [
+                each
                 for each in consumers.values()
                 if (each.connection, each.channel) == (row.connection, row.number)
             ]
+            found["consumer_details"] = list(map(await consumer_shape(call), of_channel))
             found["publishes"], found["deliveries"] = [], []
             return found
     raise NotFound
 
 
+async def consumer_shape(call: Call) -> Callable[[ConsumerRow], dict[str, Any]]:
+    """How to show a consumer, with what holds it back."""
+    context = call.context
+    connections = await context.snapshots.connections.current()
+    channels = await context.snapshots.channels.current()
+    now_ms = context.clock.wall_ms()
+
+    def shape(row: ConsumerRow) -> dict[str, Any]:
+        channel = channels.get((row.connection, row.channel))
+        waited_s = context.client_watch.waited_s((row.connection, row.channel, row.tag), row, channel)
+        connection = connections.get(row.connection)
+        return shapes.consumer(row, connection, channel, context.node, waited_s, now_ms)
+
+    return shape
+
+
 async def consumer_rows(call: Call, vhost: str | None) -> Response:
     rows = await call.context.snapshots.consumers.current()
-    connections = await call.context.snapshots.connections.current()
     shown = [
         row for row in rows.values() if sees_of_user(call, row.vhost, row.user) and vhost in (None, row.vhost)
     ]
-    listing = Listing(
-        shown,
-        lambda row: shapes.consumer(row, connections.get(row.connection), call.context.node),
-        lambda row: row.tag,
-    )
-    return answer(call, listing)
+    return answer(call, Listing(shown, await consumer_shape(call), lambda row: row.tag))
 
 
 @endpoint("GET", "/api/consumers", query=LIST_QUERY)

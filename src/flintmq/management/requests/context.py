@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import marshal
 import platform
 import socket
 from collections.abc import Awaitable, Callable
@@ -14,13 +13,14 @@ from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 from flintmq.clock import Clock
-from flintmq.management.broker_state.broker_link import BrokerLink
+from flintmq.management.broker_state.broker_link import BrokerLink, unless_gone
+from flintmq.management.broker_state.client_watch import ClientWatch
+from flintmq.management.broker_state.doctor import Doctor
 from flintmq.management.broker_state.queue_history import QueueHistory
 from flintmq.management.broker_state.queue_policies import PolicyRow, QueuePolicies
 from flintmq.management.broker_state.samples import Samples
 from flintmq.management.broker_state.snapshots import Snapshots
 from flintmq.management.requests.bodies import Bodies
-from flintmq.management.requests.faults import unless_gone
 from flintmq.management.requests.identities import Identities
 
 # Policies are asked for anew when they are older than this.
@@ -67,6 +67,8 @@ class Context:
         self.snapshots = Snapshots(link, self.clock)
         self.samples = Samples(link, self.clock)
         self.queue_history = QueueHistory(self.snapshots, self.hosts, self.clock)
+        self.client_watch = ClientWatch(link, self.snapshots, self.hosts, self.clock)
+        self.doctor = Doctor(link, self.snapshots, self.samples, self.queue_policies, self.clock)
         self.identities = Identities(link, self.clock)
         self.bodies = Bodies()
         self.argument_orders = ArgumentOrders()
@@ -82,8 +84,6 @@ class Context:
         self._queue_policies: dict[str, QueuePolicies] = {}  # by virtual host
         self._idle: dict[tuple[str, str], tuple[Any, str]] = {}
         self._filters: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        # Counts of exchanges now and before, by virtual host: the time, and both counts by name.
-        self._passed: dict[str, list[tuple[float, dict[str, tuple[int, int]]]]] = {}
 
     def changed(self, of_messages: bool = False) -> None:
         """Something was changed over HTTP. What takes long to find out is told of messages as it was: they
@@ -93,6 +93,7 @@ class Context:
             self.samples.forget()
         if not of_messages:
             self.identities.forget()
+            self.doctor.forget()
             self.changes += 1
 
     def filter_of(self, user: str) -> asyncio.Lock:
@@ -122,8 +123,6 @@ class Context:
         self.snapshots.forget_hosts(hosts)
         for gone in self._queue_policies.keys() - hosts:
             del self._queue_policies[gone]
-        for gone in self._passed.keys() - hosts:
-            del self._passed[gone]
         for key in [key for key in self._policies if key[0] not in hosts]:
             del self._policies[key]
 
@@ -180,24 +179,6 @@ class Context:
     def known_idle(self, virtual_host: str, name: str) -> str:
         known = self._idle.get((virtual_host, name))
         return "" if known is None else known[1]
-
-    async def passed(
-        self, virtual_host: str
-    ) -> tuple[dict[str, tuple[int, int]], dict[str, tuple[int, int]] | None, float]:
-        """Messages through each exchange: in and out now, the same before, and the seconds between."""
-        reply = await self.link.ask(
-            "management.exchange-counts", {"virtual-host": virtual_host}, place=self.link.watch
-        )
-        now: dict[str, tuple[int, int]] = marshal.loads(reply.body)
-        now_s = self.clock.monotonic_s()
-        history = self._passed.setdefault(virtual_host, [])
-        if not history or now_s - history[-1][0] >= 5.0:
-            history.append((now_s, now))
-            del history[:-3]
-        for then_s, before in history:
-            if now_s - then_s >= 1.0:
-                return now, before, now_s - then_s
-        return now, None, 0.0
 
 
 def written(time_ms: int) -> str:

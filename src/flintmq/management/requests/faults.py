@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 from flintmq.client.core.errors import (
     CallTimeout,
     ChannelClosed,
@@ -73,16 +70,6 @@ class TooSlow(HttpFault):
 class Unavailable(HttpFault):
     status = 503
     error = "service_unavailable"
-
-
-@contextmanager
-def unless_gone() -> Iterator[None]:
-    """For one of several that are to be gone: it may be so already."""
-    try:
-        yield
-    except ServiceError as error:
-        if error.code != amqp.NOT_FOUND:
-            raise
 
 
 def fault_of(error: ClientError) -> HttpFault:

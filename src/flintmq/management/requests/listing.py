@@ -79,6 +79,7 @@ class Listing(Generic[Row]):
         parts: Mapping[str, Part[Row]] = MappingProxyType({}),
         is_complete: bool = False,
         told: Shape[Row] | None = None,
+        also: Callable[[Row], str] | None = None,
     ) -> None:
         self.rows = rows
         self.shape = shape
@@ -87,6 +88,11 @@ class Listing(Generic[Row]):
         self.parts = parts
         self.is_complete = is_complete  # in a column without a quick way all rows have the same
         self.told = told or shape  # the way to show one in the answer, where that has more to tell
+        self.also = also  # another name that people know it by
+
+    def names(self, row: Row) -> tuple[str, ...]:
+        """Those that a filter looks at."""
+        return (self.name(row),) if self.also is None else (self.name(row), self.also(row))
 
 
 class ListResponse(Response):
@@ -166,17 +172,17 @@ class ListResponse(Response):
         wanted = self.call.query("name")
         if not wanted:
             return
-        names = chain.from_iterable(map(listing.name, listing.rows) for listing in self.listings)
+        names = chain.from_iterable(map(listing.names, listing.rows) for listing in self.listings)
         if not self.call.flag("use_regex"):
             lower = wanted.lower()
-            are_found = await self.each(names, lambda name: lower in name.lower())
+            are_found = await self.each(names, lambda each: any(lower in name.lower() for name in each))
         else:
             try:
                 pattern = NamePattern(wanted)
             except PatternFault as fault:
                 raise BadRequest(f"name is no pattern: {fault}") from None
             async with self.call.context.filter_of(self.call.identity.user):
-                are_found = await self.each(names, pattern.matches, FILTER_S_MAX)
+                are_found = await self.each(names, lambda each: any(map(pattern.matches, each)), FILTER_S_MAX)
         left = iter(are_found)
         for listing in self.listings:
             listing.rows = list(compress(listing.rows, islice(left, len(listing.rows))))

@@ -373,6 +373,10 @@ class Session(Events):
         found: FieldTable = self.link.describe()
         return found
 
+    def octets(self) -> tuple[int, int]:
+        """Received and sent."""
+        return self.link.received_octets, self.link.sent_octets
+
     # What the client is known to understand
 
     def follows_standard_qos(self) -> bool:

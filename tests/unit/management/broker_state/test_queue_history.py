@@ -12,7 +12,7 @@ import pytest
 from flintmq.client.core.errors import ConnectionClosed
 from flintmq.clock import Clock
 from flintmq.management.broker_state import queue_history
-from flintmq.management.broker_state.queue_history import Counts, QueueHistory, Tick, pause_s
+from flintmq.management.broker_state.queue_history import Counts, Now, QueueHistory, pause_s
 from flintmq.management.broker_state.shapes import QUEUE_DEPTHS, QUEUE_STATS, as_declared
 from flintmq.snapshot_rows import QueueRow
 
@@ -34,15 +34,15 @@ class Past:
         self.rows: dict[Any, QueueRow] = {}
 
     @property
-    def now(self) -> Tick:
-        return Tick(round(1000 * self.now_s), WALL_MS + round(1000 * self.now_s))
+    def now(self) -> Now:
+        return Now(round(1000 * self.now_s), WALL_MS + round(1000 * self.now_s))
 
     def tick(self, *rows: QueueRow, host: str = "/") -> None:
         """Queues that are not told as they are now are gone."""
         self.now_s += self.every_s
         self.history.round_before_ms = self.history.round_ms
         self.history.round_ms = self.now.time_ms
-        asyncio.run(self.history.note(host, {row.name: row for row in rows}, self.now))
+        asyncio.run(self.history.note(host, {row.name: row for row in rows}, self.now.time_ms))
         self.rows = {row.name: row for row in rows}
 
     def published(self, name: str, age_s: float = 600, incr_s: float = 5) -> list[int]:
@@ -94,13 +94,23 @@ def test_samples_are_as_far_apart_as_is_wanted_and_newest_first() -> None:
     for number in range(100):
         past.tick(row_of("q", number))
     ticks = past.history.ticks("/", past.now, 60, 10, 1000)
-    assert [tick.time_ms for tick in ticks] == [
-        past.now.time_ms - 10_000 * number for number in range(len(ticks))
-    ]
+    assert ticks == [past.now.time_ms - 10_000 * number for number in range(len(ticks))]
     assert len(ticks) == 7
     assert len(past.history.ticks("/", past.now, 600, 5, 30)) == 30
     points = past.history.points("/", past.rows["q"], past.now, ticks)
-    assert [at_ms for at_ms, _ in points] == [tick.wall_ms for tick in ticks]
+    assert [at_ms for at_ms, _ in points] == [WALL_MS + time_ms for time_ms in ticks]
+
+
+def test_a_clock_that_was_set_back_leaves_the_times_between_samples() -> None:
+    past = Past()
+    for number in range(3):
+        past.tick(row_of("q", number))
+    ticks = past.history.ticks("/", past.now, 60, 5, 1000)
+    set_back = past.now._replace(wall_ms=past.now.wall_ms - 3_600_000)
+    points = past.history.points("/", past.rows["q"], set_back, ticks)
+    times_ms = [at_ms for at_ms, _ in points]
+    assert times_ms[0] == set_back.wall_ms
+    assert [newer - older for newer, older in pairwise(times_ms)] == [5000, 5000]
 
 
 def test_what_was_seen_since_the_last_tick_is_the_newest_sample() -> None:

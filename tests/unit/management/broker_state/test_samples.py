@@ -98,3 +98,25 @@ def test_virtual_hosts_in_which_nothing_happens_take_little_memory() -> None:
         assert second.summed(("/", "gone")) == {"queues": 2, "ready": 0}
 
     asyncio.run(use())
+
+
+def test_a_clock_that_was_set_back_leaves_the_times_between_samples() -> None:
+    class Moved(Clock):
+        now_s, wall = 100.0, 50_000_000
+
+        def monotonic_s(self) -> float:
+            return self.now_s
+
+        def wall_ms(self) -> int:
+            return self.wall
+
+    clock = Moved()
+    link: Any = Link()
+    known = Samples(link, clock)
+    for _ in range(3):
+        known.history.append(asyncio.run(known.take()))
+        clock.now_s += 5
+        clock.wall += 5000
+    clock.wall -= 3_600_000
+    times_ms = known.timestamps(known.samples(60, 5))
+    assert times_ms == [clock.wall - 5000, clock.wall - 10_000, clock.wall - 15_000]

@@ -1,7 +1,7 @@
 // Connections, channels, consumers: who is there, what they do, and who is held back by what.
 
 import { path, usePoll } from "../api.js";
-import { bytes, count, dig, duration, moment, rate } from "../format.js";
+import { bytes, count, dig, duration, moment, rate, since } from "../format.js";
 import { chosenHost, useHost } from "../host.js";
 import { Badge, confirmLoss, Empty, Facts, Failure, Figure, Figures, html, List, Loading, PageHead, Panel, Table } from "../parts.js";
 import { link } from "../route.js";
@@ -15,8 +15,13 @@ connection = pika.BlockingConnection(parameters)`;
 
 const of = (kind) => (chosenHost() ? path("vhosts", chosenHost(), kind) : path(kind));
 
-const connectionName = (row) => html`<a class="name" href=${link("connections", [row.name])}>${row.user_provided_name || row.client_properties?.connection_name || row.name}</a>
-  ${(row.user_provided_name || row.client_properties?.connection_name) && html`<div class="quiet mono small">${row.name}</div>`}`;
+/** Whoever has given a connection a name knows it by that: it stands first, with the address below. */
+const named = (connection, given, full, peer) => html`<a class=${given ? "name" : "name mono"} href=${link("connections", [connection])}>${given || full}</a>
+  ${given && html`<div class="quiet mono small nowrap" title=${full}>${peer}</div>`}`;
+
+const peerOf = (ends) => `${ends.peer_host}:${ends.peer_port}`;
+const connectionName = (row) => named(row.name, row.user_provided_name, row.name, peerOf(row));
+const channelName = (ends, connection, channel) => named(connection, ends.user_provided_name, channel.name, `${peerOf(ends)} (${channel.number})`);
 
 export function stateBadge(row) {
   const why = row.blocked_reason ? `: ${row.blocked_reason}` : "";
@@ -77,11 +82,11 @@ export function Connection({ rest: [name] }) {
 function channelColumns(withConnection) {
   const stat = (title, column) => ({ title, num: true, sort: `message_stats.${column}_details.rate`, show: (row) => rate(dig(row, `message_stats.${column}_details.rate`) ?? 0) });
   return [
-    { title: "Channel", sort: "name", show: (row) => (withConnection ? html`<a class="mono" href=${link("connections", [row.connection_details.name])}>${row.name}</a>` : count(row.number)) },
+    { title: "Channel", sort: "name", show: (row) => (withConnection ? channelName(row.connection_details, row.connection_details.name, row) : count(row.number)) },
     ...(withConnection ? [{ title: "User", sort: "user", show: (row) => html`${row.user}${row.vhost !== "/" && html` <span class="quiet">${row.vhost}</span>`}` }] : []),
     { title: "State", sort: "state", show: (row) => (row.state === "flow" ? html`<${Badge} tone="warn" title="The client has said channel.flow: nothing is delivered">paused by the client<//>` : stateBadge(row)) },
     { title: "Held back by", show: heldBackBy },
-    { title: "Mode", show: (row) => html`<span class="badges">${row.confirm && html`<${Badge}>confirms<//>`}${row.transactional && html`<${Badge} tone="info">tx<//>`}</span>` },
+    { title: "Mode", wide: true, show: (row) => html`<span class="badges">${row.confirm && html`<${Badge}>confirms<//>`}${row.transactional && html`<${Badge} tone="info">tx<//>`}</span>` },
     { title: "Prefetch", num: true, sort: "prefetch_count", show: (row) => row.global_prefetch_count ? `${count(row.global_prefetch_count)} in all` : row.prefetch_count ? count(row.prefetch_count) : html`<span class="quiet">no limit</span>` },
     { title: "Unacked", num: true, sort: "messages_unacknowledged", show: (row) => count(row.messages_unacknowledged) },
     { title: "Unconfirmed", num: true, wide: true, sort: "messages_unconfirmed", show: (row) => count(row.messages_unconfirmed) },
@@ -95,7 +100,8 @@ function heldBackBy(row) {
   if (row.state === "flow") return "its client";
   const limit = row.global_prefetch_count || row.prefetch_count;
   if (limit && row.consumer_count && row.messages_unacknowledged >= limit * (row.global_prefetch_count ? 1 : row.consumer_count)) {
-    return html`<${Badge} tone="warn" title="No more is delivered until the consumer acknowledges">prefetch is full<//>`;
+    const isStill = !dig(row, "message_stats.ack_details.rate");
+    return html`<${Badge} tone=${isStill ? "warn" : undefined} title=${isStill ? "No more is delivered until the consumer acknowledges, and it does not" : "As much is on its way as the consumer allows: it is the slow one"}>prefetch is full<//>`;
   }
   return html`<span class="quiet">nothing</span>`;
 }
@@ -107,21 +113,34 @@ export function Channels() {
       empty=${html`<${Empty} title="No channels" code=${CONNECT() + "\nchannel = connection.channel()"}>All work is done on channels of a connection:<//>`} /><//>`;
 }
 
+const HELD_BACK = {
+  alarm: ["bad", () => "blocked by an alarm"],
+  flow: ["warn", () => "paused by the client"],
+  client: ["warn", () => "the client reads slowly"],
+  acks: ["warn", (row) => `waits for acks since ${since(row.held_back_since)}`],
+};
+
+function consumerState(row) {
+  const [tone, text] = HELD_BACK[row.held_back_by] || [];
+  if (text) return html`<${Badge} tone=${tone} title=${`${row.held_back_reason}${row.held_back_since ? `, for ${duration(Date.now() - row.held_back_since)}` : ""}`}>${text(row)}<//>`;
+  return row.active ? html`<${Badge} tone="good">${row.activity_status}<//>` : html`<${Badge} title="Another consumer of the queue is the active one">${row.activity_status}<//>`;
+}
+
 export function consumerColumns(withQueue) {
   return [
     ...(withQueue ? [{ title: "Queue", sort: "queue.name", show: (row) => html`<a class="name" href=${link("queues", [row.queue.vhost, row.queue.name])}>${row.queue.name}</a>` }] : []),
-    { title: "Consumer tag", sort: "consumer_tag", show: (row) => html`<span class="mono cut" title=${row.consumer_tag}>${row.consumer_tag}</span>` },
-    { title: "Connection", sort: "channel_details.name", show: (row) => html`<a class="mono" href=${link("connections", [row.channel_details.connection_name])}>${row.channel_details.name}</a>` },
-    { title: "Acks", sort: "ack_required", show: (row) => (row.ack_required ? "by the client" : html`<${Badge} tone="warn" title="Messages that are on their way when the client dies are lost">automatic<//>`) },
+    { title: "Consumer tag", wide: withQueue, sort: "consumer_tag", show: (row) => html`<span class="mono cut" title=${row.consumer_tag}>${row.consumer_tag}</span>` },
+    { title: "Connection", full: true, sort: "channel_details.name", show: (row) => channelName(row.channel_details, row.channel_details.connection_name, row.channel_details) },
+    { title: "Acks", sort: "ack_required", show: (row) => (row.ack_required ? html`<span class="nowrap">by the client</span>` : html`<${Badge} tone="warn" title="Messages that are on their way when the client dies are lost">automatic<//>`) },
     { title: "Prefetch", num: true, sort: "prefetch_count", show: (row) => (row.prefetch_count ? count(row.prefetch_count) : html`<span class="quiet">no limit</span>`) },
-    { title: "Unacked", num: true, sort: "unacked", show: (row) => (row.prefetch_count && row.unacked >= row.prefetch_count ? html`<${Badge} tone="warn" title="Prefetch is full: the consumer is the slow one">${count(row.unacked)}<//>` : count(row.unacked)) },
-    { title: "State", sort: "activity_status", show: (row) => html`<${Badge} tone=${row.active ? "good" : undefined}>${row.activity_status}<//> ${row.exclusive && html`<${Badge}>exclusive<//>`}` },
+    { title: "Unacked", num: true, sort: "unacked", show: (row) => (row.held_back_by === "acks" ? html`<${Badge} tone="warn">${count(row.unacked)}<//>` : count(row.unacked)) },
+    { title: "State", sort: "held_back_since", show: (row) => html`<span class="badges">${consumerState(row)}${row.exclusive && html`<${Badge}>exclusive<//>`}</span>` },
   ];
 }
 
 export function Consumers() {
   const host = useHost();
-  return html`<${PageHead} title="Consumers" lead="Who takes messages, and how many each holds without having acknowledged them." />
+  return html`<${PageHead} title="Consumers" lead="Who takes messages, what each holds unacknowledged, and what keeps it from more." />
     <${Panel} flush label="Consumers"><${List} label="Consumers" base=${host ? path("consumers", host) : path("consumers")} keyOf=${(row) => row.channel_details.name + row.consumer_tag} defaultSort="unacked" defaultDesc=${true} filter=${false}
       columns=${consumerColumns(true)}
       empty=${html`<${Empty} title="No consumers" code=${`def received(channel, method, properties, body):

@@ -3,9 +3,9 @@
 import { useState } from "../vendor/preact-hooks.js";
 import { path, usePoll } from "../api.js";
 import { Chart, ratesOf, timesOf, valuesOf, Waiting } from "../chart.js";
-import { brief, bytes, count, dig, duration, knownRate, rate } from "../format.js";
+import { brief, bytes, clock, count, dig, duration, knownRate, moment, rate, since } from "../format.js";
 import { useHost } from "../host.js";
-import { Badge, Empty, Failure, Facts, Figure, Figures, html, Loading, Meter, PageHead, Panel, Table } from "../parts.js";
+import { Badge, Empty, Failure, Facts, Figure, Figures, html, joined, Loading, Meter, PageHead, Panel, Table } from "../parts.js";
 import { link } from "../route.js";
 import { depthBadge, QueueName } from "./queues.js";
 
@@ -35,6 +35,8 @@ export function Overview({ session }) {
   if (!data) return html`<${Failure} error=${error} />${!error && html`<${Loading} />`}`;
   const totals = data.object_totals || {};
   const stats = data.message_stats || {};
+  const waiting = withoutStreams(data);
+  const streams = data.stream_totals;
   const node = nodes.data?.[0];
   return html`
     <${PageHead} title="Overview" lead=${`${data.product_name} ${data.product_version} on ${data.node}${node ? `, up for ${duration(node.uptime)}` : ""}`}>
@@ -44,30 +46,41 @@ export function Overview({ session }) {
     <//>
     <${Failure} error=${error} />
     <${Figures}>
-      <${Figure} name="Ready" value=${brief(dig(data, "queue_totals.messages_ready"))} note=${change(knownRate(dig(data, "queue_totals.messages_ready_details")))} href=${link("queues", [], { sort: "messages_ready", desc: 1 })} />
+      <${Figure} name="Ready" value=${brief(waiting.messages)} note=${change(waiting.rate)} href=${link("queues", [], { sort: "messages_ready", desc: 1 })} />
       <${Figure} name="Unacked" value=${brief(dig(data, "queue_totals.messages_unacknowledged"))} note="with consumers" href=${link("consumers")} />
+      ${streams.streams > 0 && html`<${Figure} name="In streams" value=${brief(streams.messages)} note=${`${count(streams.streams)} ${streams.streams === 1 ? "stream" : "streams"}`} href=${link("streams")} />`}
       <${Figure} name="Published" value=${rate(knownRate(stats.publish_details))} note=${`${brief(stats.publish ?? 0)} in all`} />
       <${Figure} name="Delivered" value=${rate(knownRate(stats.deliver_get_details))} note=${`${brief(stats.deliver_get ?? 0)} in all`} />
       <${Figure} name="Connections" value=${count(totals.connections)} note=${`${count(totals.channels)} channels`} href=${link("connections")} />
       <${Figure} name="Queues" value=${count(totals.queues)} note=${`${count(totals.consumers)} consumers`} href=${link("queues")} />
       <${Figure} name="Exchanges" value=${count(totals.exchanges)} note=${`${count(totals.bindings)} bindings`} href=${link("exchanges")} />
     <//>
+    ${monitors && html`<${Alarms} /><${Health} />`}
     ${totals.queues === 0
       ? html`<${Panel}><${Empty} title="Nothing is here yet" code=${SNIPPET("hello")}>Any AMQP client can start. This one declares a queue and publishes a message to it:<//><//>`
       : html`<div class="columns-2">
         <${Panel} title="Messages a second">${rateChart(stats)}<//>
-        <${Panel} title="Messages in queues">${depthChart(data.queue_totals)}<//>
+        <${Panel} title="Messages in queues" side=${streams.streams > 0 && WITHOUT_STREAMS}>${depthChart(data.queue_totals, waiting)}<//>
       </div>`}
     <div class="columns-3">
-      <${Busy} />
+      <${Busy} hasStreams=${streams.streams > 0} />
       ${monitors && html`<${Node} node=${node} error=${nodes.error} />`}
       <${Panel} title="Listens on">
         <ul class="plain">${data.listeners.map((each) => html`<li key=${each.protocol + each.ip_address + each.port}><${Badge}>${each.protocol}<//> <span class="mono">${each.ip_address}:${each.port}</span></li>`)}</ul>
         <h3 class="small-head">Since the start</h3>
         <${Facts} facts=${churn(data.churn_rates)} />
       <//>
-    </div>
-    ${monitors && html`<${Alarms} />`}`;
+    </div>`;
+}
+
+const WITHOUT_STREAMS = html`<span class="quiet small" title="Streams keep messages by design: nobody has to take them">without streams</span>`;
+
+/** What waits for somebody to take it. The API counts the messages of streams with those of queues, as RabbitMQ does. */
+function withoutStreams({ queue_totals: all, stream_totals: streams }) {
+  const kept = valuesOf(streams.messages_details.samples);
+  const samples = valuesOf(all.messages_ready_details.samples).map((value, place) => Math.max(0, value - (kept[place] ?? 0)));
+  const rates = [all, { messages_ready_details: streams.messages_details }].map((each) => knownRate(each.messages_ready_details));
+  return { messages: Math.max(0, all.messages_ready - streams.messages), rate: rates[0] === undefined ? undefined : rates[0] - (rates[1] ?? 0), samples };
 }
 
 const change = (value) => (value === undefined ? "–" : !value ? "steady" : `${value > 0 ? "+" : "−"}${rate(Math.abs(value))}`);
@@ -89,28 +102,27 @@ function rateChart(stats) {
   return html`<${Chart} label="Messages a second" times=${times} series=${series} format=${rate} sync="overview" />`;
 }
 
-function depthChart(totals) {
-  const samples = dig(totals, "messages_ready_details.samples");
-  const times = timesOf(samples);
+function depthChart(totals, waiting) {
+  const times = timesOf(dig(totals, "messages_ready_details.samples"));
   if (times.length < 2) return html`<${Waiting} />`;
   const series = [
-    { name: "Ready", color: "--c1", fill: true, values: valuesOf(samples) },
+    { name: "Ready", color: "--c1", fill: true, values: waiting.samples },
     { name: "Unacked", color: "--c3", values: valuesOf(dig(totals, "messages_unacknowledged_details.samples")) },
   ];
   return html`<${Chart} label="Messages in queues" times=${times} series=${series} format=${brief} sync="overview" />`;
 }
 
-function Busy() {
+function Busy({ hasStreams }) {
   const host = useHost();
   const base = host ? path("queues", host) : path("queues");
   const { data } = usePoll(
-    `${base}?page=1&page_size=6&sort=messages&sort_reverse=true&columns=name,vhost,type,messages,messages_ready,messages_unacknowledged,consumers`,
+    `${base}?page=1&page_size=6&type=classic,quorum&sort=messages&sort_reverse=true&columns=name,vhost,type,messages,messages_ready,messages_unacknowledged,consumers`,
     5000,
   );
-  return html`<${Panel} title="Longest queues" flush side=${html`<a href=${link("queues", [], { sort: "messages", desc: 1 })}>All</a>`}>
+  return html`<${Panel} title="Longest queues" flush side=${html`${hasStreams && WITHOUT_STREAMS}<a class="small" href=${link("queues", [], { sort: "messages", desc: 1 })}>All</a>`}>
     ${data?.items.length
       ? html`<${Table} label="Longest queues" rows=${data.items} keyOf=${(row) => row.vhost + row.name} columns=${[
-          { title: "Queue", show: (row) => html`<${QueueName} queue=${row} />` },
+          { title: "Queue", show: (row) => html`<${QueueName} queue=${row} oneLine />` },
           { title: "Messages", num: true, show: (row) => depthBadge(row) },
           { title: "Consumers", num: true, show: (row) => count(row.consumers) },
         ]} />`
@@ -129,13 +141,53 @@ function Node({ node, error }) {
   <//>`;
 }
 
+// What `flintmq doctor` would say
+
+// So many until all are asked for: charts shall be in sight.
+const FINDINGS_SHOWN = 3;
+const OBJECTS = {
+  queue: (finding) => link("queues", [finding.virtual_host, finding.object_name]),
+  exchange: (finding) => link("exchanges", [finding.virtual_host, finding.object_name]),
+  connection: (finding) => link("connections", [finding.object_name]),
+};
+
+function Health() {
+  const [isAll, showAll] = useState(false);
+  const { data, error } = usePoll(path("doctor"), 10_000);
+  if (!data) return error ? html`<${Panel} title="Health"><${Failure} error=${error} /><//>` : null;
+  const looked = html`<span class="quiet small" title=${`${moment(data.looked_ms)}: ${count(data.checks)} checks in ${count(data.virtual_hosts)} virtual hosts`}>looked at ${clock(new Date(data.looked_ms))}</span>`;
+  const total = Object.values(data.counts).reduce((sum, number) => sum + number, 0);
+  const shown = isAll ? data.findings : data.findings.slice(0, FINDINGS_SHOWN);
+  if (!total) {
+    return html`<section class="panel health-well" aria-label="Health"><p class="all-well"><i class="dot dot-good" />Nothing found</p>
+      <span class="quiet small">${count(data.checks)} checks of queues, clients and the node</span><span class="health-looked">${looked}</span></section>`;
+  }
+  return html`<${Panel} title=${html`Health <span class="tab-number">${count(total)} ${total === 1 ? "finding" : "findings"}</span>`} label="Health" side=${looked} flush>
+    <${Failure} error=${error} />
+    <ul class="findings">${shown.map((finding) => html`<${Finding} key=${[finding.kind, finding.virtual_host, finding.object_type, finding.object_name, finding.seen].join()} finding=${finding} />`)}</ul>
+    ${total > shown.length && html`<div class="findings-more">
+      ${data.findings.length > shown.length
+        ? html`<button type="button" class="button" onClick=${() => showAll(true)}>${`Show all ${count(data.findings.length)}`}</button>`
+        : html`<span class="quiet small">And more: ${Object.entries(data.counts).filter(([kind, number]) => number > shown.filter((each) => each.kind === kind).length).map(([kind, number]) => `${kind}, ${count(number)} in all`).join("; ")}.</span>`}</div>`}
+  <//>`;
+}
+
+function Finding({ finding }) {
+  const href = OBJECTS[finding.object_type]?.(finding);
+  const name = finding.object_type === "connection" ? "Open the connection" : `Open ${finding.object_name}`;
+  return html`<li class=${joined("finding", finding.is_urgent && "finding-urgent")}>
+    <div class="finding-seen"><h3>${finding.kind}</h3>
+      <p>${finding.seen}.</p>
+      <p class="quiet small">${finding.since_ms ? html`<span title=${moment(finding.since_ms)}>Since ${since(finding.since_ms)}</span>` : html`<span title=${moment(finding.first_seen_ms)}>Seen since ${since(finding.first_seen_ms)}</span>`}${href && html` · <a href=${href}>${name}</a>`}</p></div>
+    <div class="finding-next"><p><b>Why</b> ${finding.cause}.</p><p><b>Next</b> ${finding.next_step}.</p></div>
+  </li>`;
+}
+
 function Alarms() {
   const { data } = usePoll(path("flintmq", "alarms"), 5000);
-  if (!data) return null;
+  if (!data?.alarms.length) return null;
   return html`<${Panel} title="Alarms">
-    ${data.alarms.length === 0
-      ? html`<p class="all-well"><i class="dot dot-good" />No alarm is on. Publishers run freely.</p>`
-      : html`<ul class="plain">${data.alarms.map((alarm) => html`<li key=${alarm.resource}><${Badge} tone="bad">${alarm.resource}<//> ${alarm.reason}</li>`)}</ul>`}
+    <ul class="plain">${data.alarms.map((alarm) => html`<li key=${alarm.resource}><${Badge} tone="bad">${alarm.resource}<//> ${alarm.reason}</li>`)}</ul>
     ${data.blocked.length > 0 && html`<h3 class="small-head">Connections that wait because of it</h3>
       <ul class="plain">${data.blocked.map((each) => html`<li key=${each.name}><a class="mono" href=${link("connections", [each.name])}>${each.name}</a> <span class="quiet">${each.user}: ${each.reason}</span></li>`)}</ul>`}
   <//>`;

@@ -12,8 +12,15 @@ export const COLUMNS = "name,vhost,type,state,durable,auto_delete,exclusive,poli
 // Ten minutes for a line as wide as a word.
 const SAMPLED = { lengths_age: 600, lengths_incr: 10 };
 
-export function QueueName({ queue, withHost = true }) {
-  return html`<a class="name" href=${link("queues", [queue.vhost, queue.name])}>${queue.name}</a>${withHost && queue.vhost !== "/" && html` <span class="quiet host-note">${queue.vhost}</span>`}`;
+// Names that begin alike differ at the end: a name that is cut keeps so many letters of it.
+const TAIL = 14;
+
+/** With `oneLine` a name that does not fit is cut in its middle. */
+export function QueueName({ queue, withHost = true, oneLine }) {
+  const name = oneLine && queue.name.length > 2 * TAIL
+    ? html`<span class="head">${queue.name.slice(0, -TAIL)}</span><span>${queue.name.slice(-TAIL)}</span>`
+    : queue.name;
+  return html`<a class=${oneLine ? "name one-line" : "name"} title=${oneLine ? queue.name : undefined} aria-label=${oneLine ? queue.name : undefined} href=${link("queues", [queue.vhost, queue.name])}>${name}</a>${withHost && queue.vhost !== "/" && html` <span class="quiet host-note">${queue.vhost}</span>`}`;
 }
 
 export function depthBadge(queue) {

@@ -3,17 +3,17 @@
 import { path, usePoll } from "../api.js";
 import { count, duration, rate } from "../format.js";
 import { listPath, useHost } from "../host.js";
-import { Empty, Facts, Failure, html, Loading, PageHead, Panel, Table } from "../parts.js";
+import { Empty, Failure, html, Loading, PageHead, Panel, Table } from "../parts.js";
 import { link } from "../route.js";
 import { offsetsUrl, retentionOf } from "./queue.js";
 import { COLUMNS, rateOf } from "./queues.js";
 
 export function Streams() {
   const host = useHost();
-  const { data, error } = usePoll(`${listPath("queues", host)}?page=1&page_size=200&sort=type&sort_reverse=true&columns=${COLUMNS},effective_policy_definition&lengths_age=20&lengths_incr=5`, 5000);
+  const { data, error } = usePoll(`${listPath("queues", host)}?page=1&page_size=200&type=stream&sort=name&columns=${COLUMNS},effective_policy_definition&lengths_age=20&lengths_incr=5`, 5000);
   const consumers = usePoll(host ? path("consumers", host) : path("consumers"), 5000);
   if (!data) return html`<${Failure} error=${error} />${!error && html`<${Loading} />`}`;
-  const rows = data.items.filter((row) => row.type === "stream");
+  const rows = data.items;
   const readers = (row) => (consumers.data || []).filter((each) => each.queue.name === row.name && each.queue.vhost === row.vhost);
   return html`<${PageHead} title="Streams" lead="Messages stay in a stream. Each reader has its own place." />
     <${Failure} error=${error} />
@@ -29,7 +29,7 @@ channel.basic_consume("events", received, arguments={"x-stream-offset": "first"}
         { title: "Messages", num: true, show: (row) => count(row.messages) },
         { title: "In", num: true, show: (row) => rate(rateOf(row, "publish")) },
         { title: "Out", num: true, show: (row) => rate(rateOf(row, "deliver_get")) },
-        { title: "Keeps", show: (row) => html`<${Facts} facts=${retentionOf(row)} none="everything" />` },
+        { title: "Keeps", show: (row) => Object.entries(retentionOf(row)).map(([name, value]) => `${name.toLowerCase()} ${value}`).join(", ") || html`<span class="quiet">everything</span>` },
         { title: "Readers", show: (row) => html`<${Readers} rows=${readers(row)} />` },
       ]} />`}<//>`;
 }

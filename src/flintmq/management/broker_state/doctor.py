@@ -1,0 +1,304 @@
+"""What is wrong with the broker: the checks of `flintmq doctor`, on what this process knows anyway.
+
+Two looks are compared. The first is a reference to rows that snapshots had some time ago, the second is what
+they have now: the broker is asked for little more, the first messages of the longest queues. A program that
+works on a message for ten seconds is not told as stuck: looks are further apart than those of the command.
+What was found is told again for some seconds, however many ask, and for longer where it takes long.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import logging
+import marshal
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from flintmq.clock import Clock
+from flintmq.diagnosis import TROUBLE
+from flintmq.diagnosis.checks import BROKER_CHECKS, CHECKS, HOST_CHECKS, Finding, placed
+from flintmq.diagnosis.evidence import Evidence, Head, Look, death_in
+from flintmq.management.broker_state import shapes
+from flintmq.management.broker_state.broker_link import BrokerLink, unless_gone
+from flintmq.management.broker_state.queue_policies import QueuePolicies
+from flintmq.management.broker_state.samples import Samples, Totals
+from flintmq.management.broker_state.snapshots import Snapshots
+from flintmq.snapshot_rows import ChannelRow, ConsumerRow, QueueRow
+
+# A first look is at least so old.
+APART_S = 10.0
+# What was found is told again for so long, or for so many times as long as it took, but no longer than that.
+FRESH_S = 5.0
+SELDOM = 10
+FRESH_S_MAX = 20.0
+# One that takes longer is made while the last one is told.
+QUICK_S = 0.3
+# Virtual hosts that are looked at, those with the most messages first.
+HOSTS_MAX = 200
+# Queues that are looked into, of all virtual hosts: each a message read from memory or disk.
+PEEKED_MAX = 100
+# Findings of one kind that are told; the rest is counted.
+TOLD_MAX = 10
+# The URL of the command says this one unless it names another.
+DEFAULT_HOST = "/"
+
+LETTERS, LIFETIME = b"x-dead-letter-exchange", b"x-message-ttl"
+
+log = logging.getLogger("flintmq.management")
+
+
+@dataclass(frozen=True)
+class Past:
+    """What snapshots had at one time."""
+
+    time_s: float
+    queues: Mapping[str, Mapping[Hashable, QueueRow]]  # by virtual host
+    channels: Mapping[Hashable, ChannelRow]
+    consumers: Mapping[Hashable, ConsumerRow]
+
+    def look(self, info: dict[str, Any], wall_ms: int, host: str) -> Look:
+        """The first one of two."""
+        queues: Any = self.queues.get(host, {})
+        channels: Any = self.channels
+        consumers: Any = self.consumers
+        return Look(info, wall_ms, queues, channels=channels, consumers=consumers)
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What one examination has found."""
+
+    time_s: float
+    took_s: float
+    seconds: float  # between the looks; 0 while there is one
+    hosts: int
+    hosts_unseen: int
+    findings: list[Finding]
+
+
+class Doctor:
+    """One for the process."""
+
+    def __init__(
+        self,
+        link: BrokerLink,
+        snapshots: Snapshots,
+        samples: Samples,
+        queue_policies: Callable[[str], Awaitable[QueuePolicies]],
+        clock: Clock,
+    ) -> None:
+        self.link = link
+        self.snapshots = snapshots
+        self.samples = samples
+        self.queue_policies = queue_policies
+        self.clock = clock
+        self.past: deque[Past] = deque(maxlen=2)
+        self.latest: Diagnosis | None = None
+        self.examining: asyncio.Task[Diagnosis] | None = None
+        self.changes = 0  # over HTTP
+        # When each finding that there is was seen first.
+        self.seen_s: dict[tuple[str | None, ...], float] = {}
+
+    async def watch(self) -> None:
+        """Notes for ever what snapshots have."""
+        while True:
+            self.note()
+            await asyncio.sleep(APART_S)
+
+    def note(self) -> None:
+        snapshots = self.snapshots
+        queues = {
+            host: snapshot.rows for (kind, host), snapshot in snapshots.of_hosts.items() if kind == "queues"
+        }
+        # Rows of clients that hold nothing have nothing to tell later.
+        channels = {key: row for key, row in snapshots.channels.rows.items() if row.unacked}
+        consumers = {key: row for key, row in snapshots.consumers.rows.items() if row.unacked}
+        self.past.append(Past(self.clock.monotonic_s(), queues, channels, consumers))
+
+    async def current(self) -> Diagnosis:
+        """What is wrong, now or some seconds ago."""
+        latest = self.latest
+        if latest is not None:
+            fresh_s = min(max(FRESH_S, SELDOM * latest.took_s), FRESH_S_MAX)
+            if self.clock.monotonic_s() - latest.time_s < fresh_s:
+                return latest
+        if self.examining is None or self.examining.done():
+            self.examining = asyncio.get_running_loop().create_task(self.examine())
+            self.examining.add_done_callback(heeded)
+        if latest is not None and latest.took_s > QUICK_S:
+            return latest
+        return await asyncio.shield(self.examining)
+
+    def forget(self) -> None:
+        """Something was changed over HTTP: whoever asks next is to hear of it."""
+        self.latest = None
+        self.examining = None
+        self.changes += 1
+
+    async def examine(self) -> Diagnosis:
+        began_s, changes = self.clock.monotonic_s(), self.changes
+        totals = await self.samples.current()
+        busy = sorted(
+            (name for name, counts in totals.hosts.items() if counts["queues"] or counts["connections"]),
+            key=lambda name: -totals.hosts[name]["ready"],
+        )
+        evidences = await self.gathered(totals, busy[:HOSTS_MAX])
+        findings = await asyncio.to_thread(found_in, self.of_broker(totals, evidences), evidences)
+        now_s = self.clock.monotonic_s()
+        self.remember(findings, now_s)
+        seconds = evidences[0].seconds if evidences else 0.0
+        unseen = len(busy[HOSTS_MAX:])
+        found = Diagnosis(now_s, now_s - began_s, seconds, len(evidences), unseen, findings)
+        if changes == self.changes:
+            self.latest = found
+        return found
+
+    def remember(self, findings: Iterable[Finding], now_s: float) -> None:
+        before = self.seen_s
+        self.seen_s = {identity_of(each): before.get(identity_of(each), now_s) for each in findings}
+
+    # Evidence
+
+    async def gathered(self, totals: Totals, hosts: list[str]) -> list[Evidence]:
+        """The evidence of each virtual host."""
+        snapshots = self.snapshots
+        connections = by_host(await snapshots.connections.current())
+        channels = by_host(await snapshots.channels.current())
+        consumers = by_host(await snapshots.consumers.current())
+        info, wall_ms = self.told(totals)
+        now_s = self.clock.monotonic_s()
+        past = next((each for each in reversed(self.past) if now_s - each.time_s >= APART_S), None)
+        found: list[Evidence] = []
+        for host in hosts:
+            with unless_gone():
+                queues: Any = await snapshots.queues(host).current()
+                policies = await self.queue_policies(host)
+                letters, timed = await asyncio.to_thread(letters_of, queues, policies)
+                clients = (each.get(host, {}) for each in (connections, channels, consumers))
+                evidence = Evidence(host, Look(info, wall_ms), Look(info, wall_ms, queues, *clients), 0.0)
+                evidence.letter_exchanges, evidence.timed = letters, timed
+                if past is not None:
+                    evidence.first = past.look(info, wall_ms, host)
+                    evidence.seconds = now_s - past.time_s
+                if wanted := evidence.exchanges_to_find():
+                    known = await snapshots.exchanges(host).current()
+                    evidence.missing_exchanges = {name for name in wanted if name not in known}
+                found.append(evidence)
+        await self.look_into(found)
+        return found
+
+    def told(self, totals: Totals) -> tuple[dict[str, Any], int]:
+        """What broker.info would say, and the time on the wall when it did."""
+        age_s = self.clock.monotonic_s() - totals.time_s
+        info = {**totals.broker, "now-ms": totals.broker["now_ms"]}
+        return info, self.clock.wall_ms() - round(1000 * age_s)
+
+    async def look_into(self, evidences: list[Evidence]) -> None:
+        """Asks for the first messages of the longest queues, with consumers and without."""
+        chosen: dict[int, list[str]] = {}
+        for has_consumers in (True, False):
+            longest = [
+                (-queues[name].ready, at, name)
+                for at, evidence in enumerate(evidences)
+                for queues in (evidence.last.queues,)
+                for name in evidence.to_peek(PEEKED_MAX)
+                if bool(queues[name].consumers) is has_consumers
+            ]
+            for _, at, name in heapq.nsmallest(PEEKED_MAX, longest):
+                chosen.setdefault(at, []).append(name)
+        for at, names in chosen.items():
+            evidence = evidences[at]
+            arguments: dict[str, Any] = {"virtual-host": evidence.virtual_host, "queues": names}
+            with unless_gone():
+                reply = await self.link.ask("management.queue-heads", arguments)
+                evidence.heads = {
+                    name: Head(arrived_ms, death_in(shapes.wire_table(headers)), lifetime_ms >= 0)
+                    for name, arrived_ms, lifetime_ms, headers in marshal.loads(reply.body)
+                }
+
+    def of_broker(self, totals: Totals, evidences: list[Evidence]) -> Evidence:
+        """The evidence of the whole broker: its longest queues, and all connections."""
+        info, wall_ms = self.told(totals)
+        look = Look(info, wall_ms)
+        look.queues = {name: each.last.queues[name] for each in evidences for name in each.to_peek(3)}
+        look.connections = {
+            number: row for each in evidences for number, row in each.last.connections.items()
+        }
+        return Evidence("", look, look, 0.0)
+
+    # Telling
+
+    def shown(self, diagnosis: Diagnosis) -> dict[str, Any]:
+        """As JSON has it."""
+        now_ms, now_s = self.clock.wall_ms(), self.clock.monotonic_s()
+
+        def moment(time_s: float) -> int:
+            return now_ms - round(1000 * (now_s - time_s))
+
+        counted: Counter[str] = Counter()
+        told: list[dict[str, Any]] = []
+        for finding in diagnosis.findings:
+            counted[finding.kind] += 1
+            if counted[finding.kind] <= TOLD_MAX:
+                seen_s = self.seen_s.get(identity_of(finding), diagnosis.time_s)
+                told.append({**asdict(finding), "first_seen_ms": moment(seen_s)})
+        return {
+            "status": "trouble" if diagnosis.findings else "ok",
+            "exit_status": TROUBLE if diagnosis.findings else 0,
+            "looked_ms": moment(diagnosis.time_s),
+            "seconds": round(diagnosis.seconds, 1),
+            "checks": len(CHECKS),
+            "virtual_hosts": diagnosis.hosts,
+            "virtual_hosts_unseen": diagnosis.hosts_unseen,
+            "findings": told,
+            "counts": dict(counted),
+        }
+
+
+def by_host(rows: Mapping[Hashable, Any]) -> dict[str, dict[Any, Any]]:
+    found: dict[str, dict[Any, Any]] = {}
+    for key, row in rows.items():
+        found.setdefault(row.vhost, {})[key] = row
+    return found
+
+
+def letters_of(queues: Mapping[str, QueueRow], policies: QueuePolicies) -> tuple[dict[str, str], set[str]]:
+    """Queues by name: where each sends dead letters, and those with a time to live."""
+    exchanges: dict[str, str] = {}
+    timed: set[str] = set()
+    for name, row in queues.items():
+        definition = policies.of(row).definition
+        arguments = (
+            shapes.table(row.arguments) if LETTERS in row.arguments or LIFETIME in row.arguments else {}
+        )
+        exchange = arguments.get("x-dead-letter-exchange", definition.get("dead-letter-exchange"))
+        if isinstance(exchange, str):
+            exchanges[name] = exchange
+        if "x-message-ttl" in arguments or "message-ttl" in definition:
+            timed.add(name)
+    return exchanges, timed
+
+
+def found_in(broker: Evidence, hosts: list[Evidence]) -> list[Finding]:
+    """All findings, those that are urgent first."""
+    findings = [finding for check in BROKER_CHECKS for finding in check(broker)]
+    for evidence in hosts:
+        host = evidence.virtual_host
+        for check in HOST_CHECKS:
+            findings += (placed(found, host, is_own=host == DEFAULT_HOST) for found in check(evidence))
+    findings.sort(key=lambda finding: not finding.is_urgent)
+    return findings
+
+
+def identity_of(finding: Finding) -> tuple[str | None, ...]:
+    """What makes two findings of different looks the same one."""
+    return finding.kind, finding.virtual_host, finding.object_type, finding.object_name
+
+
+def heeded(examining: asyncio.Task[Diagnosis]) -> None:
+    """One that nobody waits for may have failed: the next one tells who asks."""
+    if not examining.cancelled() and (error := examining.exception()) is not None:
+        log.error("the broker could not be examined: %s", error)

@@ -274,10 +274,14 @@ def test_it_ends_though_a_client_never_answers() -> None:
 @pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="the system limits no other process")
 def test_an_end_with_something_that_is_not_on_disk(tmp_path: Path) -> None:
     with serving("--data", str(tmp_path)) as server:
-        resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (1000, 1000))
         connection = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", server.port))
         channel = connection.channel()
         channel.queue_declare("q", durable=True)
+        until_s = time.monotonic() + 30
+        while not list(tmp_path.glob("spare.*")):  # else the broker may notice before it has the message
+            assert time.monotonic() < until_s
+            time.sleep(0.05)
+        resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (1000, 1000))
         channel.basic_publish("", "q", bytes(100_000), pika.BasicProperties(delivery_mode=2))
         until_s = time.monotonic() + 30
         while not any("cannot write to" in line for line in server.errors):

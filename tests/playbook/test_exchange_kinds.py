@@ -630,3 +630,40 @@ def test_a_confirm_does_not_wait_for_the_delay(client: Client) -> None:
     client << methods.ConfirmSelectOk()
     client >> carrying(BasicPublish(exchange="x", routing_key="k", mandatory=True), headers={"x-delay": 1000})
     client << methods.BasicAck(delivery_tag=1)
+
+
+def past_of_thousands(client: Client) -> None:
+    """Two queues, and an exchange whose past takes more than one pass to hand over."""
+    declare(client, "x", "x-recent-history", x_recent_history_length=10_000)
+    for number in range(5000):
+        send(client, "x", "", b"%d" % number)
+    client.declares("q1")
+    client.declares("q2")
+
+
+def test_what_is_published_before_a_past_is_handed_over_comes_once(
+    playbook: Playbook, client: Client
+) -> None:
+    past_of_thousands(client)
+    other, third = playbook.client(), playbook.client()
+    with playbook.one_pass():
+        client >> methods.QueueBind(queue="q1", exchange="x")
+        other >> methods.QueueBind(queue="q2", exchange="x")
+        third >> carrying(methods.BasicPublish(exchange="x", routing_key=""), b"once")
+    client << methods.QueueBindOk()
+    other << methods.QueueBindOk()
+    assert playbook.broker.virtual_hosts["/"].queues["q2"].message_count() == 5001
+
+
+def test_a_queue_that_is_bound_anew_gets_the_past_once(playbook: Playbook, client: Client) -> None:
+    past_of_thousands(client)
+    other = playbook.client()
+    with playbook.one_pass():
+        client >> methods.QueueBind(queue="q1", exchange="x")
+        other >> methods.QueueBind(queue="q2", exchange="x", no_wait=True)
+        other >> methods.QueueUnbind(queue="q2", exchange="x")
+        other >> methods.QueueBind(queue="q2", exchange="x")
+    client << methods.QueueBindOk()
+    other << methods.QueueUnbindOk()
+    other << methods.QueueBindOk()
+    assert playbook.broker.virtual_hosts["/"].queues["q2"].message_count() == 5000

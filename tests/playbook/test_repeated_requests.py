@@ -132,6 +132,8 @@ def test_every_service_that_changes_something_keeps_its_answer() -> None:
         ".marker",
         ".markers",
         ".offsets",
+        ".node",
+        ".default-password",
     )
     for name in SERVICES:
         is_telling = name.endswith(telling) or name.startswith(("stream.", "management."))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,6 @@ from playbook.paged import PagedPlaybook
 from playbook.test_services import ask, reply_queue
 
 from flintmq.broker.queues.delivery import Delivery
-from flintmq.broker.store.store import unreadable
 from flintmq.wire.methods import (
     BasicCancel,
     BasicCancelOk,
@@ -75,6 +75,22 @@ def on_disk(playbook: PagedPlaybook, queue: str) -> int:
     """How many of what came back lie on disk only."""
     parts = playbook.queue(queue).parts()
     return sum(delivery.paged is not None for part in parts for delivery in part.returned)
+
+
+@contextmanager
+def away(playbook: PagedPlaybook, directory: Path) -> Iterator[None]:
+    """The files of the journal cannot be read."""
+    assert playbook.broker.store is not None
+    journal = playbook.broker.store.journal
+    journal.reader.close()
+    files = list(directory.glob("*.segment"))
+    for file in files:
+        file.rename(file.with_suffix(".away"))
+    yield
+    for file in files:
+        file.with_suffix(".away").rename(file)
+    playbook.passes(15_000)
+    journal.tick()
 
 
 def later(playbook: PagedPlaybook, milliseconds: int) -> None:
@@ -335,29 +351,73 @@ def test_a_start_leaves_what_is_leased_on_disk(
 
 
 def test_a_message_that_came_back_too_often_and_cannot_be_read_stays(
-    playbook: PagedPlaybook, client: Client, monkeypatch: pytest.MonkeyPatch
+    playbook: PagedPlaybook, client: Client, tmp_path: Path
 ) -> None:
     """It dies when it comes back the next time."""
-    client.declares("graves")
+    client.declares("graves", durable=True)
     dead = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "graves", "x-delivery-limit": 0}
     client.declares("q", durable=True, arguments=dead)
+    reply_queue(client)
+    client.publishes("q", *BODIES, delivery_mode=2)
+    lease(client)
+    playbook.restart()
+    queue = playbook.queue("q")
+    client = playbook.client()
+    reply_queue(client)
+    held = lease(client)
+    with away(playbook, tmp_path):
+        ask(client, "lease.release", queue="q", consumer="me", epoch=held["epoch"])
+        assert queue.message_count() == 10
+    again = lease(client)
+    ask(client, "lease.release", queue="q", consumer="me", epoch=again["epoch"])
+    playbook.finish_pass()
+    assert client.gets_all("graves") == BODIES
+
+
+def test_a_queue_goes_though_what_is_leased_of_it_cannot_be_read(
+    playbook: PagedPlaybook, client: Client, tmp_path: Path
+) -> None:
+    client.declares("q", durable=True, arguments={"x-message-deduplication": True})
+    client.binds("q", "amq.topic", "a.*")
+    reply_queue(client)
+    client.publishes("q", *BODIES, delivery_mode=2)
+    lease(client)
+    playbook.restart()
+    client = playbook.client()
+    with away(playbook, tmp_path):
+        client >> QueueDelete(queue="q")
+        client << QueueDeleteOk(message_count=0)
+        playbook.finish_pass()
+    host = playbook.broker.virtual_hosts["/"]
+    assert (host.falling.count, host.binding_count) == (0, 0)
+    assert playbook.broker.store is not None
+    assert not playbook.broker.store.journal.index.entries
+
+
+def lose(playbook: PagedPlaybook, deliveries: list[Delivery]) -> None:
+    """The disk has these no longer."""
+    assert playbook.broker.store is not None
+    for delivery in deliveries:
+        playbook.broker.store.journal.append_settle(delivery.queue.number, delivery.entry() // 2)
+
+
+def test_very_many_that_are_lost_are_skipped(playbook: PagedPlaybook, client: Client) -> None:
+    client.declares("q", durable=True, arguments={"x-max-in-memory-length": 1})
+    come_back(client, "q", [b"%d" % number for number in range(1500)])
+    queue = playbook.queue("q")
+    queue.shed(EVERYTHING)
+    lose(playbook, queue.returned[1:])
+    assert client.gets_all("q") == [b"1499"]
+
+
+def test_a_reader_gets_past_what_is_lost(playbook: PagedPlaybook, client: Client) -> None:
+    client.declares("q", durable=True)
     reply_queue(client)
     client.publishes("q", *BODIES, delivery_mode=2)
     held = lease(client)
     queue = playbook.queue("q")
     queue.shed(EVERYTHING)
-    reads = playbook.broker.store
-    assert reads is not None
-    read = reads.journal.read_entries
-
-    def fails(_: list[int]) -> list[tuple[bytes, bytes]]:
-        raise unreadable("the disk does not answer")
-
-    monkeypatch.setattr(type(reads.journal), "read_entries", lambda self, entries: fails(entries))
-    ask(client, "lease.release", queue="q", consumer="me", epoch=held["epoch"])
-    assert queue.message_count() == 10
-    monkeypatch.setattr(type(reads.journal), "read_entries", lambda self, entries: read(entries))
-    again = lease(client)
-    ask(client, "lease.release", queue="q", consumer="me", epoch=again["epoch"])
-    playbook.finish_pass()
-    assert client.gets_all("graves") == BODIES
+    assert queue.leases is not None
+    lose(playbook, list(queue.leases["me"].deliveries)[8:])
+    found = ask(client, "lease.read", queue="q", consumer="me", epoch=held["epoch"])
+    assert (found["count"], found["last"]) == (8, 10)

@@ -336,8 +336,9 @@ class Actions(RuledQueues):
             queue.deleted = True
             method = methods.QueueDelete(queue=name)
             answer = self.ask(client, channel, method, methods.QueueDeleteOk).method
-            self.catch_up(queue, is_behind)
-            assert answer.message_count == len(queue.ready())  # type: ignore[attr-defined]
+            if not self.is_blind():  # else what has expired may be there still
+                self.catch_up(queue, is_behind)
+                assert answer.message_count == len(queue.ready())  # type: ignore[attr-defined]
             self.model.delete_queue(name, self.store.last())
             self.tell(client, f"no queue {name}", ("queue", name))
 

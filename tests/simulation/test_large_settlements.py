@@ -306,3 +306,41 @@ def test_a_branch_that_recovery_found_goes_back_in_portions() -> None:
     heard = [each.body for each in consumer.written() if isinstance(each.method, methods.BasicDeliver)]
     assert heard == [*[b"%d" % number for number in range(count)], b"later"]
     assert queue.unacked == 0
+
+
+@pytest.mark.parametrize("name", ["w", "a"])
+def test_what_a_rollback_brings_back_is_ahead_of_all_else(name: str) -> None:
+    count = 3 * dtx_completion.LOADED_MESSAGES
+    bench = Bench()
+    prepared(bench, count)
+    client = crash(bench)
+    publish(client, name, b"later")
+    pass_work = bench.broker.pass_work
+    pass_work.chores.pass_number, pass_work.chores.credit = pass_work.passes, 3
+    client.say(1, methods.DtxCoordinationRollback(xid=XID))
+    consumer = bench.client()
+    consumer.say(1, methods.BasicConsume(queue=name, consumer_tag="c", no_ack=True))
+    come_to_rest(bench)
+    passes(bench, 1)
+    heard = [each.body for each in consumer.written() if isinstance(each.method, methods.BasicDeliver)]
+    assert heard == [*[b"%d" % number for number in range(count)], b"later"]
+
+
+def test_what_cannot_be_read_of_a_queue_that_goes_is_let_go() -> None:
+    bench = Bench()
+    prepared(bench, 9)
+    client = crash(bench)
+    store = bench.broker.store
+    assert store is not None
+    queue = bench.broker.virtual_hosts["/"].queues["a"]
+    entries = [lock.entry for lock in branch_of(bench).locks if lock.queue is queue]
+    store.journal.reader.close()
+    bench.disk.reads_fail = True
+    client.say(1, methods.DtxCoordinationRollback(xid=XID))
+    client.say(1, methods.QueueDelete(queue="a"))
+    come_to_rest(bench)
+    bench.disk.reads_fail = False
+    passes(bench, 2000)
+    come_to_rest(bench)
+    assert not [entry for entry in entries if queue.number in store.journal.owners_of(entry)]
+    assert queue.unacked == 0

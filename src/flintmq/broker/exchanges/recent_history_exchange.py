@@ -83,8 +83,9 @@ class RecentHistoryExchange(WrappingExchange):
     def attach(self, binding: Binding) -> None:
         super().attach(binding)
         if self.history:
-            self.handing_over[binding] = []
-            self.router.pass_work.chores.begin(self.handed_over(binding))
+            # Noted here and not by the chore, which may begin in a later pass.
+            waiting = self.handing_over[binding] = []
+            self.router.pass_work.chores.begin(self.handed_over(binding, waiting, self.remembered))
 
     def detach(self, binding: Binding) -> None:
         super().detach(binding)
@@ -97,11 +98,12 @@ class RecentHistoryExchange(WrappingExchange):
         else:
             callback()
 
-    def handed_over(self, binding: Binding) -> Chore:
-        """The past goes to the destination; what the exchange forgets meanwhile is the past no longer."""
+    def handed_over(self, binding: Binding, waiting: list[Callable[[], None]], end: int) -> Chore:
+        """The past up to `end` goes to the destination, then those who wait are called.
+
+        What the exchange forgets meanwhile is the past no longer.
+        """
         store = self.router.store
-        waiting = self.handing_over[binding]
-        end = self.remembered
         number = copies = octets = 0
         try:
             while self.handing_over.get(binding) is waiting:

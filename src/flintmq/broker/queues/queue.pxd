@@ -100,7 +100,7 @@ cdef class Queue:
     cdef bint is_paged(self, Message message) except -1
     @cython.locals(last=cython.longlong, first=cython.longlong, delivery=Delivery, priority=cython.int)
     cdef note_stream(self, StreamBacklog backlog, Message message)
-    @cython.locals(limits=Limits, dead=list, message=Message, priority=cython.int)
+    @cython.locals(limits=Limits, dead=list, message=Message, priority=cython.int, position=cython.longlong)
     cdef trim_stream(self, StreamBacklog backlog)
     @cython.locals(index=cython.longlong, place=Py_ssize_t, message=Message, delivery=Delivery)
     cdef Message draw_at(self, int priority, long long position)

@@ -382,7 +382,12 @@ class Queue:
                 priority = backlog.lowest()
                 if priority < 0:
                     break
-                message = self.draw_at(priority, backlog.oldest(priority))
+                position = backlog.oldest(priority)
+                try:
+                    message = self.draw_at(priority, position)
+                except UnreadableFault:  # whoever publishes must not hear of it: it goes another time
+                    backlog.put_first(priority, position)
+                    break
                 if message is not None:
                     limits.left(message)
                     dead.append(message)
@@ -799,12 +804,11 @@ class Queue:
 
     def head(self) -> Message | None:
         """The next message to hand out."""
-        if self.returned:
+        while self.returned:
             delivery = self.returned[-1]
-            if delivery.message is None:
-                self.load_returned()
-                return self.head()
-            return delivery.message
+            if delivery.message is not None:
+                return delivery.message
+            self.load_returned()
         while self.ready.count:
             message = self.ready.at(0)
             if message is not None:
@@ -1260,7 +1264,7 @@ class Queue:
     def settle_returned(self, delivery: Delivery) -> int:
         """As settle, for a message that may lie on disk."""
         paged = delivery.paged
-        if paged is not None and self.duplicates is not None:
+        if paged is not None and self.duplicates is not None and not self.deleted:
             self.page_in([delivery], False)  # its value is to be forgotten
         if delivery.message is not None:
             self.settle(delivery.message)

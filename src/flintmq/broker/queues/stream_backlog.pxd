@@ -20,4 +20,5 @@ cdef class StreamBacklog:
     cpdef int lowest(self)
     # An object: C for the error value of a long long does not compile (Cython 3).
     cpdef oldest(self, int priority)
+    cpdef put_first(self, int priority, long long position)
     cpdef clear(self)

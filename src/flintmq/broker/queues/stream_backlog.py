@@ -78,6 +78,10 @@ class StreamBacklog:
             del self.positions[priority]
         return position
 
+    def put_first(self, priority: int, position: int) -> None:
+        """What was the oldest is so still."""
+        self.positions.setdefault(priority, deque()).appendleft(position)
+
     def clear(self) -> None:
         self.count = 0
         self.octets = 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING
@@ -183,12 +183,15 @@ def lease_read(request: Request) -> Iterator[None]:
     lease.between(start, end)
     lease.renew(lease.timeout_ms)
     rows = ReplyRows(request)
-    yield from read_rows(rows, lease, start, min(end, start + REPLY_ROWS_MAX))
-    yield from rows.reply({"last": rows.taken[-1].number if rows.taken else start})
+    last = yield from read_rows(rows, lease, start, min(end, start + REPLY_ROWS_MAX))
+    yield from rows.reply({"last": last})
 
 
-def read_rows(rows: ReplyRows, lease: Lease, number: int, last: int) -> Iterator[None]:
-    """Takes as many of a lease as the reply may hold; the first is the one behind `number`."""
+def read_rows(rows: ReplyRows, lease: Lease, number: int, last: int) -> Generator[None, None, int]:
+    """Takes as many of a lease as the reply may hold; the first is the one behind `number`.
+
+    The number it has come to: that of the last row, unless messages behind it are lost.
+    """
     request = rows.request
     epoch = lease.epoch
     while number < last:
@@ -207,12 +210,13 @@ def read_rows(rows: ReplyRows, lease: Lease, number: int, last: int) -> Iterator
                 )
             row = Row(number, message, body, delivery.redeliveries > 0)
             if not rows.takes(row):
-                return
+                return number - 1
             octets += row.octets()
             if octets > STEP_BYTES or message.traits & traits.SPOOLED:
                 yield
                 lease.check_there(epoch)
                 break
+    return number
 
 
 class ReplyRows:

@@ -501,6 +501,7 @@ class BranchCompletion:
         failures: list[Exception] = []
         for queue, unread in found.items():
             if len(unread) > LOADED_MESSAGES:
+                queue.returning += 1  # here and not by the chore, which may begin in a later pass
                 self.router.pass_work.chores.begin(self.read_back(queue, unread))
                 continue
             try:
@@ -512,8 +513,10 @@ class BranchCompletion:
         return failures
 
     def read_back(self, queue: Queue, locks: list[Lock]) -> Iterator[None]:
-        """Messages that recovery found go back in portions; until they have the queue hands out nothing."""
-        queue.returning += 1
+        """Messages that recovery found go back in portions; until they have the queue hands out nothing.
+
+        The caller has noted that in `returning`.
+        """
         try:
             for at in range(0, len(locks), BACK_MESSAGES):
                 failures: list[Exception] = []  # which are told by the log alone
@@ -543,6 +546,10 @@ class BranchCompletion:
 
     def put_back_unread(self) -> None:
         unread, self.unread = self.unread, []
+        for lock in unread:
+            if lock.queue.deleted and self.store is not None:
+                self.store.journal.append_settle(lock.queue.number, lock.entry)
+                lock.queue.settled(1)
         self.put_back([lock for lock in unread if not lock.queue.deleted])
 
     def loaded(self, entries: list[int], failures: list[Exception]) -> list[Message | None]:

@@ -69,6 +69,8 @@ CHANGING = {
     "user.delete",
     "user.set-password",
     "user.set-tags",
+    "memory-limit.set",
+    "disk-limit.set",
     "vhost.add",
     "vhost.delete",
     "permission.set",

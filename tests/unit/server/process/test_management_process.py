@@ -106,7 +106,15 @@ def processes(monkeypatch: pytest.MonkeyPatch) -> list[Process]:
 def management(loop: Loop, processes: list[Process]) -> Iterator[ManagementProcess]:
     config = SimpleNamespace(log=SimpleNamespace(level="info", file=None), audit=SimpleNamespace(file=None))
     broker = SimpleNamespace(clock=StandingClock())
-    server: Any = SimpleNamespace(loop=loop, config=config, listeners=[], links=[], broker=broker)
+    server: Any = SimpleNamespace(
+        loop=loop,
+        config=config,
+        listeners=[],
+        links=[],
+        broker=broker,
+        http_listeners=[],
+        amqp_listeners=list,
+    )
     made = ManagementProcess(server, Management(port=0, hosts=("127.0.0.1",)))
     yield made
     made.stop()

@@ -79,7 +79,8 @@ def memory(evidence: Evidence) -> Iterator[Finding]:
                 f"the broker uses {amounts.size(info['memory-bytes'])} of the "
                 f"{amounts.size(info['memory-bytes-high'])} that it may use",
                 (f"drain the longest queues: {names}; " if names else "")
-                + "or raise memory_high_bytes in [limits] of the settings",
+                + "or raise the limit: flintmq ctl set_vm_memory_high_watermark absolute SIZE until the next "
+                "restart, memory_high_bytes in [limits] of the settings for good",
                 is_urgent=True,
             )
 
@@ -97,7 +98,8 @@ def disk(evidence: Evidence) -> Iterator[Finding]:
                 f"the journal takes {amounts.size(info['disk-bytes'])} of that disk",
                 "make room on the disk, drain durable queues, or "
                 + (
-                    "lower disk_free_bytes_min in [limits]"
+                    "lower the limit: flintmq ctl set_disk_free_limit SIZE until the next restart, "
+                    "disk_free_bytes_min in [limits] of the settings for good"
                     if is_low
                     else "move the data directory: the journal writes files of a fixed size, and a lower "
                     "disk_free_bytes_min does not help"
@@ -230,7 +232,9 @@ def unacked(evidence: Evidence) -> Iterator[Finding]:
         queue = evidence.last.queues.get(row.queue)
         if old is None or queue is None or not row.unacked or row.unacked != old.unacked:
             continue
-        if evidence.went(row.queue) or (queue.is_stream and has_acked(evidence, row)):
+        if evidence.before(row.queue) is None:
+            continue  # nobody knows what has left the queue
+        if evidence.went(row.queue) or has_acked(evidence, row, queue.is_stream):
             continue  # somebody acks, and nobody can tell who
         who = f"consumer {row.tag!r} on {evidence.whose(row.connection)}"
         if returned := given_back(evidence, row):
@@ -253,11 +257,17 @@ def unacked(evidence: Evidence) -> Iterator[Finding]:
     yield from fetched(evidence)
 
 
-def has_acked(evidence: Evidence, consumer: ConsumerSeen) -> bool:
-    """Whether the channel of a consumer has acked between the looks. No message leaves a stream by an ack."""
+def has_acked(evidence: Evidence, consumer: ConsumerSeen, of_stream: bool) -> bool:
+    """Whether the channel of a consumer has acked between the looks.
+
+    No message leaves a stream by an ack. Of other queues this is asked where the channel has this consumer
+    alone: rows of queues may be older than those of channels, and then do not show yet what was acked.
+    """
     at = consumer.connection, consumer.channel
     old, now = evidence.first.channels.get(at), evidence.last.channels.get(at)
-    return old is not None and now is not None and now.acks != old.acks
+    if old is None or now is None or not (of_stream or now.consumers == 1):
+        return False
+    return now.acks != old.acks
 
 
 def given_back(evidence: Evidence, consumer: ConsumerSeen) -> int:
@@ -292,14 +302,16 @@ def poisoned(consumer: ConsumerSeen, who: str, returned: int, seconds: float) ->
 
 
 def fetched(evidence: Evidence) -> Iterator[Finding]:
-    """Messages taken by basic.get and never settled."""
+    """Messages taken by basic.get and never settled, on channels that acked nothing between the looks."""
     of_consumers: Counter[ChannelKey] = Counter()
     for row in evidence.last.consumers.values():
         of_consumers[row.connection, row.channel] += row.unacked
     for at, channel in evidence.last.channels.items():
         old = evidence.first.channels.get(at)
         taken = channel.unacked - of_consumers[at]
-        if taken > 0 and old is not None and old.unacked == channel.unacked:
+        if old is None or (old.unacked, old.acks) != (channel.unacked, channel.acks):
+            continue  # a program that works holds as many at each look, and has acked those before
+        if taken > 0:
             who = f"channel {at[1]} of {evidence.whose(at[0])}"
             yield stuck("", taken, who, at[0], "basic.get", evidence.seconds)
 

@@ -7,7 +7,8 @@ here say what the checks need of them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import heapq
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
@@ -132,13 +133,19 @@ class Evidence:
 
     # What there is to look at more closely
 
+    @cached_property
+    def longest(self) -> tuple[list[str], list[str]]:
+        """The longest queues with consumers, and the longest without. All queues are gone through."""
+        waiting = [row for row in self.last.queues.values() if row.ready and not row.is_stream]
+        return (
+            longest_of(row for row in waiting if row.consumers),
+            longest_of(row for row in waiting if not row.consumers),
+        )
+
     def to_peek(self, most: int = PEEKED_MAX) -> list[str]:
         """The longest queues with consumers, and the longest without."""
-        waiting = [row for row in self.last.queues.values() if row.ready and not row.is_stream]
-        waiting.sort(key=lambda row: -row.ready)
-        chosen = [row for row in waiting if row.consumers][:most]
-        chosen += [row for row in waiting if not row.consumers][:most]
-        return [row.name for row in chosen]
+        consumed, unconsumed = self.longest
+        return consumed[:most] + unconsumed[:most]
 
     def exchanges_to_find(self) -> list[str]:
         """Exchanges for dead letters."""
@@ -154,15 +161,20 @@ class Evidence:
         name = f" ({row.name})" if row.name else ""
         return f"connection {connection}{name} of user {row.user!r} at {row.peer_address}"
 
+    def before(self, name: str) -> QueueSeen | None:
+        """A queue at the first look; None for one that was declared since then, which counts from 0."""
+        row = self.first.queues.get(name)
+        return None if row is None or row.entered > self.last.queues[name].entered else row
+
     def came(self, name: str) -> int:
         """Messages that came to a queue between the looks."""
-        before = self.first.queues.get(name)
-        return self.last.queues[name].entered - before.entered if before else 0
+        before = self.before(name)
+        return 0 if before is None else self.last.queues[name].entered - before.entered
 
     def went(self, name: str) -> int:
         """Messages that a queue has got rid of between the looks."""
-        before = self.first.queues.get(name)
-        return gone_of(self.last.queues[name]) - gone_of(before) if before else 0
+        before = self.before(name)
+        return 0 if before is None else max(0, gone_of(self.last.queues[name]) - gone_of(before))
 
     def oldest_ms(self, queue: QueueSeen) -> int:
         """When the first message of a queue came; 0 if that is not known."""
@@ -201,6 +213,10 @@ class Evidence:
             if exchange in self.missing_exchanges:
                 found.setdefault(exchange, []).append(name)
         return found
+
+
+def longest_of(queues: Iterable[QueueSeen]) -> list[str]:
+    return [row.name for row in heapq.nsmallest(PEEKED_MAX, queues, key=lambda row: -row.ready)]
 
 
 def gone_of(row: QueueSeen) -> int:

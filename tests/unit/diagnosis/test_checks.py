@@ -54,7 +54,20 @@ def test_a_disk_without_room_for_the_journal() -> None:
     assert finding.next_step.endswith("a lower disk_free_bytes_min does not help")
     reason = "/data has 9 octets free, less than the 10 of disk_free_bytes_min"
     look = Look({**INFO, "alarms": [{"resource": "disk", "reason": reason}]}, 0)
-    assert "or lower disk_free_bytes_min" in only(list(checks.disk(evidence(look, look)))).next_step
+    next_step = only(list(checks.disk(evidence(look, look)))).next_step
+    assert "flintmq ctl set_disk_free_limit SIZE until the next restart" in next_step
+    assert "disk_free_bytes_min in [limits]" in next_step
+
+
+def test_a_broker_that_uses_too_much_memory() -> None:
+    look = queues(ready=1200)
+    look.info = {**INFO, "alarms": [{"resource": "memory", "reason": "too much"}]}
+    finding = only(list(checks.memory(evidence(look, look))))
+    assert finding.next_step.startswith("drain the longest queues: q (1,200); or raise the limit: ")
+    assert (
+        "flintmq ctl set_vm_memory_high_watermark absolute SIZE until the next restart" in finding.next_step
+    )
+    assert "memory_high_bytes in [limits]" in finding.next_step
 
 
 def test_a_disk_with_room() -> None:
@@ -81,6 +94,44 @@ def test_consumers_that_take_less_than_comes() -> None:
 
 def test_a_queue_that_came_between_the_looks_does_not_grow() -> None:
     assert list(checks.growth(evidence(Look(INFO, 0), queues(entered=9, ready=9)))) == []
+
+
+def test_a_queue_that_was_declared_anew_between_the_looks_counts_from_0() -> None:
+    looks = evidence(queues(entered=1000, ready=0), queues(entered=5, ready=3))
+    assert (looks.came("q"), looks.went("q")) == (0, 0)
+    assert list(checks.growth(looks)) == []
+    # 1000 messages waited in the queue before, and none of them has gone.
+    looks = evidence(queues(entered=1000, ready=1000), queues(entered=5, ready=3, consumers=1))
+    assert (looks.came("q"), looks.went("q")) == (0, 0)
+    assert list(checks.slow_consumers(looks)) == []
+    # Nobody knows whether its consumer works.
+    held = {(7, 1, "tag"): ConsumerSeen(7, 1, "tag", "q", 10, 2)}
+    looks.first.consumers = looks.last.consumers = held
+    assert list(checks.unacked(looks)) == []
+
+
+def test_messages_fetched_and_never_acked() -> None:
+    fetching = CHANNEL._replace(consumers=0, unacked=1)
+    first = Look(INFO, 0, channels={(7, 1): fetching})
+    finding = only(list(checks.unacked(evidence(first, first))))
+    assert finding.seen == "1 messages are held unacked by channel 1 of connection 7"
+    # One that works holds another message at each look.
+    last = Look(INFO, 0, channels={(7, 1): fetching._replace(acks=50)})
+    assert list(checks.unacked(evidence(first, last))) == []
+
+
+def test_a_consumer_whose_channel_acks_is_not_stuck_while_rows_of_queues_are_old() -> None:
+    consumer = ConsumerSeen(7, 1, "worker", "q", 10, 10)
+    first = replace(
+        queues(entered=100, ready=90, unacked=10, consumers=1),
+        channels={(7, 1): CHANNEL},
+        consumers={(7, 1, "worker"): consumer},
+    )
+    last = replace(first, channels={(7, 1): CHANNEL._replace(acks=10)})
+    assert list(checks.unacked(evidence(first, last))) == []
+    # The acks may be those of another consumer: the queue tells.
+    last = replace(first, channels={(7, 1): CHANNEL._replace(acks=10, consumers=2)})
+    assert only(list(checks.unacked(evidence(first, last)))).kind == "consumer takes nothing"
 
 
 def test_a_stream_keeps_what_comes_and_does_not_grow() -> None:

@@ -313,5 +313,6 @@ def default_password(evidence: Visit) -> Iterator[Finding]:
         )
 
 
-# The default password is tried over AMQP: over HTTP nobody looks for it.
+# Over HTTP nobody looks for the default password: the broker is examined there every few seconds, and each
+# time a password would have to be hashed, or a back end asked.
 CHECKS = (*checks.CHECKS, default_password)

@@ -37,18 +37,24 @@ Row = TypeVar("Row")
 
 
 class Past(Generic[Row]):
-    """Rows of the last looks, by what identifies each, with the times of the looks."""
+    """Rows of the last looks, by what identifies each, with the times of the looks.
 
-    def __init__(self) -> None:
+    Looks are `apart_s` apart or more: once there are two, one of them is so much older than whatever follows.
+    """
+
+    def __init__(self, apart_s: float = EVERY_S / 2) -> None:
+        self.apart_s = apart_s
         self.looks: deque[tuple[float, Mapping[Hashable, Row]]] = deque(maxlen=LOOKS)
 
     def add(self, time_s: float, rows: Mapping[Hashable, Row]) -> None:
-        self.looks.append((time_s, rows))
+        """Keeps rows of a time, unless they were never taken (before 0), or too near to the last look."""
+        if time_s >= 0 and (not self.looks or time_s - self.looks[-1][0] >= self.apart_s):
+            self.looks.append((time_s, rows))
 
     def before(self, time_s: float) -> tuple[float, Mapping[Hashable, Row]] | None:
-        """The look that rates at a time are counted from: how many seconds ago it was, and its rows."""
+        """The look that rows of a time are compared with: how many seconds before it was, and its rows."""
         for then_s, rows in reversed(self.looks):
-            if time_s - then_s >= EVERY_S / 2:
+            if time_s - then_s >= self.apart_s:
                 return time_s - then_s, rows
         return None
 
@@ -147,9 +153,8 @@ class ClientWatch:
             channel = channels.get((row.connection, row.channel))
             if channel is None or not is_full(row, channel):
                 continue
-            # On a channel with other consumers nobody can tell whose messages were acked.
-            is_alone = channel.consumers == 1
-            wait = Wait(row.oldest_unacked, channel.acks if is_alone else 0, now_s)
+            # On a channel with other consumers nobody can tell whose messages were acked: none of them waits.
+            wait = Wait(row.oldest_unacked, channel.acks, now_s)
             known = self.waits.get(key)
             found[key] = known if known is not None and known[:2] == wait[:2] else wait
         self.waits = found
@@ -159,8 +164,7 @@ class ClientWatch:
         wait = self.waits.get(key)
         if wait is None or channel is None or not is_full(row, channel):
             return 0.0
-        acks = channel.acks if channel.consumers == 1 else 0
-        if (wait.oldest_unacked, wait.acks) != (row.oldest_unacked, acks):
+        if (wait.oldest_unacked, wait.acks) != (row.oldest_unacked, channel.acks):
             return 0.0
         return self.clock.monotonic_s() - wait.since_s
 

@@ -1,7 +1,8 @@
 """What is wrong with the broker: the checks of `flintmq doctor`, on what this process knows anyway.
 
-Two looks are compared. The first is a reference to rows that snapshots had some time ago, the second is what
-they have now: the broker is asked for little more, the first messages of the longest queues. A program that
+Two looks are compared. The first is a reference to rows of an earlier snapshot, the second is what snapshots
+have now: the broker is asked for little more, the first messages of the longest queues. A snapshot that takes
+long is taken seldom: looks are told apart by the times at which their snapshots were taken. A program that
 works on a message for ten seconds is not told as stuck: looks are further apart than those of the command.
 What was found is told again for some seconds, however many ask, and for longer where it takes long.
 """
@@ -12,7 +13,7 @@ import asyncio
 import heapq
 import logging
 import marshal
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -23,12 +24,13 @@ from flintmq.diagnosis.checks import BROKER_CHECKS, CHECKS, HOST_CHECKS, Finding
 from flintmq.diagnosis.evidence import Evidence, Head, Look, death_in
 from flintmq.management.broker_state import shapes
 from flintmq.management.broker_state.broker_link import BrokerLink, unless_gone
+from flintmq.management.broker_state.client_watch import Past
 from flintmq.management.broker_state.queue_policies import QueuePolicies
 from flintmq.management.broker_state.samples import Samples, Totals
 from flintmq.management.broker_state.snapshots import Snapshots
 from flintmq.snapshot_rows import ChannelRow, ConsumerRow, QueueRow
 
-# A first look is at least so old.
+# A first look is at least so much older than the last one.
 APART_S = 10.0
 # What was found is told again for so long, or for so many times as long as it took, but no longer than that.
 FRESH_S = 5.0
@@ -48,23 +50,6 @@ DEFAULT_HOST = "/"
 LETTERS, LIFETIME = b"x-dead-letter-exchange", b"x-message-ttl"
 
 log = logging.getLogger("flintmq.management")
-
-
-@dataclass(frozen=True)
-class Past:
-    """What snapshots had at one time."""
-
-    time_s: float
-    queues: Mapping[str, Mapping[Hashable, QueueRow]]  # by virtual host
-    channels: Mapping[Hashable, ChannelRow]
-    consumers: Mapping[Hashable, ConsumerRow]
-
-    def look(self, info: dict[str, Any], wall_ms: int, host: str) -> Look:
-        """The first one of two."""
-        queues: Any = self.queues.get(host, {})
-        channels: Any = self.channels
-        consumers: Any = self.consumers
-        return Look(info, wall_ms, queues, channels=channels, consumers=consumers)
 
 
 @dataclass(frozen=True)
@@ -95,7 +80,10 @@ class Doctor:
         self.samples = samples
         self.queue_policies = queue_policies
         self.clock = clock
-        self.past: deque[Past] = deque(maxlen=2)
+        # Rows of earlier snapshots.
+        self.queues: dict[str, Past[QueueRow]] = {}  # by virtual host
+        self.channels: Past[ChannelRow] = Past(APART_S)
+        self.consumers: Past[ConsumerRow] = Past(APART_S)
         self.latest: Diagnosis | None = None
         self.examining: asyncio.Task[Diagnosis] | None = None
         self.changes = 0  # over HTTP
@@ -110,13 +98,15 @@ class Doctor:
 
     def note(self) -> None:
         snapshots = self.snapshots
-        queues = {
-            host: snapshot.rows for (kind, host), snapshot in snapshots.of_hosts.items() if kind == "queues"
-        }
+        hosts = {host: snapshot for (kind, host), snapshot in snapshots.of_hosts.items() if kind == "queues"}
+        self.queues = {host: self.queues.get(host) or Past(APART_S) for host in hosts}
+        for host, snapshot in hosts.items():
+            self.queues[host].add(snapshot.taken_s, snapshot.rows)
         # Rows of clients that hold nothing have nothing to tell later.
         channels = {key: row for key, row in snapshots.channels.rows.items() if row.unacked}
+        self.channels.add(snapshots.channels.taken_s, channels)
         consumers = {key: row for key, row in snapshots.consumers.rows.items() if row.unacked}
-        self.past.append(Past(self.clock.monotonic_s(), queues, channels, consumers))
+        self.consumers.add(snapshots.consumers.taken_s, consumers)
 
     async def current(self) -> Diagnosis:
         """What is wrong, now or some seconds ago."""
@@ -127,10 +117,17 @@ class Doctor:
                 return latest
         if self.examining is None or self.examining.done():
             self.examining = asyncio.get_running_loop().create_task(self.examine())
-            self.examining.add_done_callback(heeded)
+            self.examining.add_done_callback(self.examined)
         if latest is not None and latest.took_s > QUICK_S:
             return latest
         return await asyncio.shield(self.examining)
+
+    def examined(self, examining: asyncio.Task[Diagnosis]) -> None:
+        """An examination that nobody waits for may have failed: whoever asks next waits for a new one, and is
+        told if that fails too."""
+        if not examining.cancelled() and (error := examining.exception()) is not None:
+            log.error("the broker could not be examined: %s", error)
+            self.latest = None
 
     def forget(self) -> None:
         """Something was changed over HTTP: whoever asks next is to hear of it."""
@@ -146,7 +143,7 @@ class Doctor:
             key=lambda name: -totals.hosts[name]["ready"],
         )
         evidences = await self.gathered(totals, busy[:HOSTS_MAX])
-        findings = await asyncio.to_thread(found_in, self.of_broker(totals, evidences), evidences)
+        findings = await asyncio.to_thread(lambda: found_in(self.of_broker(totals, evidences), evidences))
         now_s = self.clock.monotonic_s()
         self.remember(findings, now_s)
         seconds = evidences[0].seconds if evidences else 0.0
@@ -167,22 +164,24 @@ class Doctor:
         snapshots = self.snapshots
         connections = by_host(await snapshots.connections.current())
         channels = by_host(await snapshots.channels.current())
+        channels_before = self.channels.before(snapshots.channels.taken_s)
         consumers = by_host(await snapshots.consumers.current())
+        consumers_before = self.consumers.before(snapshots.consumers.taken_s)
         info, wall_ms = self.told(totals)
-        now_s = self.clock.monotonic_s()
-        past = next((each for each in reversed(self.past) if now_s - each.time_s >= APART_S), None)
         found: list[Evidence] = []
         for host in hosts:
             with unless_gone():
-                queues: Any = await snapshots.queues(host).current()
-                policies = await self.queue_policies(host)
-                letters, timed = await asyncio.to_thread(letters_of, queues, policies)
+                snapshot = snapshots.queues(host)
+                queues: Any = await snapshot.current()
+                queues_before = self.queues[host].before(snapshot.taken_s) if host in self.queues else None
                 clients = (each.get(host, {}) for each in (connections, channels, consumers))
                 evidence = Evidence(host, Look(info, wall_ms), Look(info, wall_ms, queues, *clients), 0.0)
-                evidence.letter_exchanges, evidence.timed = letters, timed
-                if past is not None:
-                    evidence.first = past.look(info, wall_ms, host)
-                    evidence.seconds = now_s - past.time_s
+                if queues_before and channels_before and consumers_before:
+                    evidence.first = first_look(
+                        evidence.last, queues_before, channels_before, consumers_before
+                    )
+                    evidence.seconds = queues_before[0]
+                await asyncio.to_thread(study_queues, evidence, await self.queue_policies(host))
                 if wanted := evidence.exchanges_to_find():
                     known = await snapshots.exchanges(host).current()
                     evidence.missing_exchanges = {name for name in wanted if name not in known}
@@ -199,13 +198,11 @@ class Doctor:
     async def look_into(self, evidences: list[Evidence]) -> None:
         """Asks for the first messages of the longest queues, with consumers and without."""
         chosen: dict[int, list[str]] = {}
-        for has_consumers in (True, False):
+        for kind in (0, 1):  # with consumers, without
             longest = [
-                (-queues[name].ready, at, name)
+                (-evidence.last.queues[name].ready, at, name)
                 for at, evidence in enumerate(evidences)
-                for queues in (evidence.last.queues,)
-                for name in evidence.to_peek(PEEKED_MAX)
-                if bool(queues[name].consumers) is has_consumers
+                for name in evidence.longest[kind]
             ]
             for _, at, name in heapq.nsmallest(PEEKED_MAX, longest):
                 chosen.setdefault(at, []).append(name)
@@ -265,6 +262,19 @@ def by_host(rows: Mapping[Hashable, Any]) -> dict[str, dict[Any, Any]]:
     return found
 
 
+def first_look(last: Look, *before: tuple[float, Mapping[Any, Any]]) -> Look:
+    """What was known of queues, channels and consumers before."""
+    queues, channels, consumers = (rows for _, rows in before)
+    return Look(last.info, last.wall_ms, queues, channels=channels, consumers=consumers)
+
+
+def study_queues(evidence: Evidence, policies: QueuePolicies) -> None:
+    """Goes through all queues of a virtual host, which may be very many."""
+    queues: Any = evidence.last.queues
+    evidence.letter_exchanges, evidence.timed = letters_of(queues, policies)
+    _ = evidence.longest  # is remembered
+
+
 def letters_of(queues: Mapping[str, QueueRow], policies: QueuePolicies) -> tuple[dict[str, str], set[str]]:
     """Queues by name: where each sends dead letters, and those with a time to live."""
     exchanges: dict[str, str] = {}
@@ -296,9 +306,3 @@ def found_in(broker: Evidence, hosts: list[Evidence]) -> list[Finding]:
 def identity_of(finding: Finding) -> tuple[str | None, ...]:
     """What makes two findings of different looks the same one."""
     return finding.kind, finding.virtual_host, finding.object_type, finding.object_name
-
-
-def heeded(examining: asyncio.Task[Diagnosis]) -> None:
-    """One that nobody waits for may have failed: the next one tells who asks."""
-    if not examining.cancelled() and (error := examining.exception()) is not None:
-        log.error("the broker could not be examined: %s", error)

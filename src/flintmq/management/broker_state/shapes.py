@@ -163,6 +163,11 @@ def as_opened(row: ChannelRow) -> ChannelRow:
     return ChannelRow._make([*row[: -len(COUNTED)], *[0] * len(COUNTED)])
 
 
+def is_another(row: ChannelRow, earlier: ChannelRow) -> bool:
+    """Whether the number of a channel was that of another one before: counts of one channel never shrink."""
+    return any(getattr(row, count) < getattr(earlier, count) for count in COUNTED)
+
+
 # What message_stats of a queue count.
 QUEUE_STATS: dict[str, Callable[[QueueRow], int]] = {
     "ack": lambda row: max(0, row.settled - row.rejected),

@@ -767,7 +767,9 @@ async def channel_rows(call: Call, connection: int | None, vhost: str | None = N
         if before is None:
             return shapes.channel(row, connection, node, None, seconds)
         earlier = before[1].get((row.connection, row.number))
-        return shapes.channel(row, connection, node, earlier or shapes.as_opened(row), seconds)
+        if earlier is None or shapes.is_another(row, earlier):
+            earlier = shapes.as_opened(row)
+        return shapes.channel(row, connection, node, earlier, seconds)
 
     def name(row: ChannelRow) -> str:
         return f"{shapes.ends_of(connections.get(row.connection))['name']} ({row.number})"

@@ -43,6 +43,18 @@ def test_a_rate_is_counted_from_the_last_look_that_is_not_too_near() -> None:
     assert past.before(108.0) == (3.0, {"a": 2})
 
 
+def test_looks_too_near_to_each_other_and_rows_never_taken_are_not_kept() -> None:
+    past: Past[int] = Past(10.0)
+    past.add(-1e9, {})
+    assert past.before(100.0) is None
+    past.add(100.0, {"a": 1})
+    past.add(100.0, {"a": 1})
+    past.add(109.0, {"a": 2})
+    past.add(110.0, {"a": 3})
+    assert past.before(110.0) == (10.0, {"a": 1})
+    assert past.before(120.0) == (10.0, {"a": 3})
+
+
 def test_a_consumer_waits_as_long_as_it_holds_the_same_and_acks_nothing() -> None:
     watching, clock = watch()
     assert look(watching, CONSUMER, CHANNEL) == 0
@@ -66,12 +78,16 @@ def test_a_message_that_was_forgotten_holds_back_nobody_who_acks_others() -> Non
     assert look(watching, CONSUMER, CHANNEL._replace(acks=100)) == 0
 
 
-def test_acks_of_others_on_the_channel_are_not_those_of_the_consumer() -> None:
+def test_nobody_is_told_to_ack_nothing_on_a_shared_channel_that_acks() -> None:
+    """Nobody can tell which of its consumers it was."""
     watching, clock = watch()
     shared = CHANNEL._replace(consumers=2)
     look(watching, CONSUMER, shared)
     clock.now_s += 30
-    assert look(watching, CONSUMER, shared._replace(acks=100)) == 30
+    assert watching.waited_s(KEY, CONSUMER, shared._replace(acks=179)) == 0
+    assert look(watching, CONSUMER, shared._replace(acks=179)) == 0
+    clock.now_s += 30
+    assert look(watching, CONSUMER, shared._replace(acks=179)) == 30
 
 
 def test_the_prefetch_of_a_channel_holds_its_consumers_back() -> None:

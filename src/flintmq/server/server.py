@@ -436,7 +436,7 @@ class Server:
             found["memory-high-share"] = self.alarm.limits.memory_high_share
         for name, path in (("log-file", config.log.file), ("audit-file", config.audit.file)):
             if path is not None:
-                found[name] = str(path)
+                found[name] = os.path.abspath(path)
         return found
 
     def machine_bytes(self) -> int:

@@ -5,13 +5,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from broker_process import BrokerProcess
 from command_line.conftest import Command, closed_with, run
 
+from flintmq.cli.ctl import health
 from flintmq.cli.ctl.health import place_of
-from flintmq.client import connect
+from flintmq.cli.ctl.node import unless_refused
+from flintmq.client import ServiceError, connect
 from flintmq.testing import Broker
 
 
@@ -289,6 +292,7 @@ def test_the_health_checks_that_supervisors_run(flintmq: Command, tmp_path: Path
     assert flintmq("ctl -q check_alarms").out == f"Node {node} reported no alarms, local or clusterwide\n"
     assert flintmq("ctl check_local_alarms").lines[-1] == f"Node {node} reported no local alarms"
     assert flintmq("ctl -q alarms").out == f"Node {node} reported no alarms, local or clusterwide\n"
+    assert flintmq("ctl alarms --formatter json").document == {"result": "ok", "node": node, "alarms": []}
     assert flintmq("ctl check_virtual_hosts").lines[-1] == f"Node {node} reported all vhosts as running"
     assert flintmq("ctl node_health_check").lines[-1] == "Health check passed"
     assert flintmq("ctl is_running").lines[-1] == f"FlintMQ on node {node} is fully booted and running"
@@ -307,6 +311,7 @@ def test_the_health_checks_that_supervisors_run(flintmq: Command, tmp_path: Path
             assert said.status == status
             assert "emory alarm on node" in said.err or "resource alarm(s) in effect: memory" in said.err
         assert flintmq(f"ctl -q alarms {url}").out == f"Memory alarm on node {node}\n"
+        assert flintmq(f"ctl alarms --formatter json {url}").document["alarms"] == ["memory"]
 
 
 def test_the_cluster_of_one_node(flintmq: Command) -> None:
@@ -457,6 +462,9 @@ def test_listeners(flintmq: Command, broker: BrokerProcess) -> None:
     assert flintmq("ctl check_protocol_listener amqps").status == 69
     said = flintmq("ctl check_port_connectivity")
     assert said.lines[-1] == f"Successfully connected to ports {broker.port} on node {node}."
+    first_is_down = f"--url amqp://{'x' * 64},localhost:{broker.port}"  # no host can have a name that long
+    said = flintmq(f"ctl check_port_connectivity {first_is_down}")
+    assert said.lines[-1] == f"Successfully connected to ports {broker.port} on node {node}."
     elsewhere = flintmq("ctl check_port_connectivity --address 127.0.0.2")
     assert elsewhere.status == 69
     assert "127.0.0.2: Connection refused" in elsewhere.err
@@ -475,6 +483,44 @@ def test_listeners(flintmq: Command, broker: BrokerProcess) -> None:
 )
 def test_where_a_listener_is_reached(listening: str, host: str, place: str | None) -> None:
     assert place_of(listening, host) == place
+
+
+def test_a_broker_whose_ports_cannot_be_tried_from_here(
+    flintmq: Command, broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(health, "place_of", lambda listening, host: None)
+    said = flintmq(f"ctl check_port_connectivity --url amqp://localhost:{broker.port}")
+    assert said.lines == [f"Successfully connected to localhost:{broker.port} on node flintmq@localhost."]
+
+
+@pytest.mark.parametrize("code", [403, 404, 540])
+def test_a_broker_that_does_not_tell_of_its_process(code: int) -> None:
+    """One that has no service broker.node, as an older one, or one that refuses it."""
+
+    def refused() -> dict[str, Any]:
+        raise ServiceError("broker.node", code, "no service 'broker.node'")
+
+    assert unless_refused(refused, {"pid": 0}) == {"pid": 0}
+
+
+def test_another_fault_of_the_broker_is_told() -> None:
+    def failed() -> dict[str, Any]:
+        raise ServiceError("broker.node", 506, "the results do not fit in a frame")
+
+    with pytest.raises(ServiceError, match="do not fit"):
+        unless_refused(failed, {})
+
+
+def test_files_are_told_by_their_whole_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    settings = tmp_path / "flintmq.toml"
+    settings.write_text('[log]\nfile = "broker.log"\n[audit]\nfile = "audit.log"\n')
+    with BrokerProcess("--config", str(settings), "--data", "data") as broker:
+        found = run(f"ctl environment --formatter json --url amqp://localhost:{broker.port}").document
+    names = {"directory": "data", "log-file": "broker.log", "audit-file": "audit.log"}
+    assert {name: found[name] for name in names} == {
+        name: str(tmp_path / file) for name, file in names.items()
+    }
 
 
 def test_memory_by_use(flintmq: Command) -> None:
@@ -502,6 +548,10 @@ def test_a_report_has_all_of_it(flintmq: Command) -> None:
     assert "list_queues" in said.out  # of the virtual host that is closed, with the reason
     assert "access to vhost 'closed' refused" in said.out
     assert "password" not in said.out
+    for formatter in ("json", "csv"):
+        refused = flintmq(f"ctl report --formatter {formatter}")
+        assert (refused.status, refused.out) == (64, "")
+        assert "a report is text" in refused.err
     flintmq("delete queue told -y")
     flintmq("ctl delete_vhost closed")
 
@@ -545,6 +595,7 @@ def test_the_memory_limit_is_changed_while_the_broker_runs(tmp_path: Path) -> No
             "nan",
             "absolute",
             "absolute 1kB",
+            "absolute 9999999999999TB",
             "absolute much",
             "0.5 0.5",
             "2GiB",
@@ -574,6 +625,9 @@ def test_the_disk_limit_is_changed_while_the_broker_runs(flintmq: Command) -> No
         wrong = flintmq(f"ctl set_disk_free_limit -- {words}")
         assert wrong.status == 65, words
         assert "expected " in wrong.err
+    beyond = flintmq("ctl set_disk_free_limit 9999999999999TB")
+    assert beyond.status == 65
+    assert f"expected at most {2**60} bytes" in beyond.err
     assert flintmq("ctl set_disk_free_limit 256MiB").status == 0
     with Broker() as broker:
         refused = run(f"ctl set_disk_free_limit 1GB --url {broker.uri} --password-in-url")

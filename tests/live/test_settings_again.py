@@ -180,6 +180,7 @@ def test_wrong_settings_change_nothing(reading: Reading, settings: str, why: str
     )[1]
     assert why in told
     assert told.endswith("; correct the file and send SIGHUP again, without a restart")
+    assert told.count("correct") == 1
     assert "start again" not in told
     assert "hunter2" not in told
     assert reading.broker.wait_for(re.compile("INFO SIGHUP: (.*)"))[1] == "nothing was read again"

@@ -84,6 +84,63 @@ def test_broker_info(client: Client) -> None:
     assert told["uptime-ms"] >= 0
 
 
+class LongestCondition:
+    """A process of which there is as much to tell as there can be."""
+
+    def condition(self) -> FieldTable:
+        number, path = 2**62, "/" + 15 * ("directory" * 28 + "/")
+        disk = f"{path} has {number} octets free, less than the {number} of disk_free_bytes_min"
+        memory = f"low on memory: {number} MiB used of {number} MiB allowed"
+        counts = (
+            "handshakes", "handshakes-late", "handshakes-displaced", "refused-address", "refused-banned",
+            "refused-full", "connections", "connections-max", "refused-busy", "logins-waiting",
+            "failed-logins", "bans",
+        )  # fmt: skip
+        return {
+            "alarms": [{"resource": "memory", "reason": memory}, {"resource": "disk", "reason": disk}],
+            "memory-bytes": number,
+            "memory-bytes-high": number,
+            "connections-blocked": number,
+            "strangers": dict.fromkeys(counts, number),
+            "certificates": [
+                {"certificate": f"{path}{day}.pem", "ends-ms": number - day, "days-left": number}
+                for day in range(50)
+            ],
+            "unreadable-count": number,
+            "unreadable": ["x" * 120] * 8,
+            "disk-bytes": number,
+            "disk-bytes-free-min": number,
+            "disk-bytes-free": number,
+        }
+
+
+def test_broker_info_fits_in_the_smallest_frame() -> None:
+    user, host = "u" * 255, "h" * 255
+    settings = (
+        f'virtual_hosts = ["{host}"]\n[users.{user}]\npassword = "p"\n'
+        f'permissions."{host}" = {{configure = ".*", write = ".*", read = ".*"}}\n'
+    )
+    playbook = Playbook(parse(settings))
+    playbook.broker.process = LongestCondition()  # type: ignore[assignment]
+    playbook.broker.administration.parameters.set("", "global", "cluster_name", "n" * 60_000)
+    client = playbook.client(virtual_host=host, frame_max=4096, user=user, password="p")
+    reply_queue(client)
+    client >> carrying(
+        BasicPublish(exchange="amq.system", routing_key="broker.info"),
+        b"",
+        reply_to="mine",
+        correlation_id="c" * 255,
+    )
+    heard = client.next(1)
+    assert isinstance(heard, Carried)
+    told: Any = heard.properties.headers
+    assert told.get("error-text") is None
+    ends = [row["certificate"][-6:] for row in told["certificates"]]
+    assert ends == ["49.pem", "48.pem", "47.pem", "46.pem"]  # those that end first
+    assert told["alarms"][1]["reason"].startswith("/directory")
+    assert told["alarms"][1]["reason"].endswith("disk_free_bytes_min")
+
+
 def test_every_service_has_a_line_of_help(client: Client) -> None:
     reply_queue(client)
     rows = ask(client, "broker.services")["rows"]

@@ -240,7 +240,6 @@ def test_broken_toml_says_the_line() -> None:
     said = fault("a = 1\nb = = 2")
     assert said.startswith("not valid TOML: ")
     assert "line 2" in said
-    assert said.endswith("; correct it")
 
 
 def test_toml_of_endless_depth_is_a_mistake_like_others() -> None:

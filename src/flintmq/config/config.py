@@ -113,7 +113,7 @@ def parse(text: str, source: str = "configuration") -> Config:
     try:
         document = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise ConfigFault(f"{source}: not valid TOML: {error}; correct it") from None
+        raise ConfigFault(f"{source}: not valid TOML: {error}") from None
     try:
         return _config(document)
     except ConfigFault as fault:

@@ -96,6 +96,9 @@ QUIET_WORK_S = TICK_S / 10
 GIVING_PARTS = 100
 # Connections told of an alarm in one turn: some milliseconds.
 TOLD_MAX = 256
+# Files that cannot be read, of which broker.info tells in one frame (broker/services/system_services.py).
+UNREADABLE_MAX = 8
+UNREADABLE_OCTETS_MAX = 120
 # Logins over HTTP that wait for one back end, beside those that it is being asked about: the two have no more
 # than a part of the places that the management process has for all logins.
 HTTP_LOGINS_WAITING_MAX = 4
@@ -399,7 +402,14 @@ class Server:
             readers = (journal.reader, broker.store.paged_out.reader)
             files = [why for reader in readers for _, why in reader.unreadable.values()]
             streams = [] if broker.streams is None else broker.streams.storage.missing_files()
-            found["unreadable"] = [*files, *journal.spools.unreadable(), *streams]
+            unreadable = [*files, *journal.spools.unreadable(), *streams]
+            found["unreadable-count"] = len(unreadable)
+            # Each text begins with a path. Everybody may ask, so it is told from the data directory on.
+            above = os.path.join(journal.directory, "")
+            found["unreadable"] = [
+                request.shortened(why.removeprefix(above), UNREADABLE_OCTETS_MAX)
+                for why in unreadable[:UNREADABLE_MAX]
+            ]
             found["disk-bytes"] = journal.disk_octets()
             found["disk-bytes-free-min"] = journal.options.disk_free_octets_min
             try:
@@ -426,7 +436,7 @@ class Server:
             found["memory-high-share"] = self.alarm.limits.memory_high_share
         for name, path in (("log-file", config.log.file), ("audit-file", config.audit.file)):
             if path is not None:
-                found[name] = str(path)
+                found[name] = os.path.abspath(path)
         return found
 
     def machine_bytes(self) -> int:

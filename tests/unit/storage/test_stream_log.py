@@ -559,3 +559,22 @@ def test_files_that_are_removed_with_it_are_told_until_they_are_back(
     store.tick()
     assert store.missing_files() == []
     store.close()
+
+
+def test_missing_files_are_told_while_the_writer_misses_more(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    log = store.create(7, StreamOptions())
+
+    class Missed:
+        end_offset = 10
+
+        @property
+        def first_offset(self) -> int:
+            store.missing["another"] = store.missing["one"]
+            return 0
+
+    store.missing["one"] = (log, Missed())  # type: ignore[assignment]
+    assert len(store.missing_files()) == 1
+    assert len(store.missing) == 2
+    store.missing.clear()
+    store.close()

@@ -9,6 +9,7 @@ A limit that is set here holds until the broker ends, or until its settings are 
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any, Protocol
 
 from flintmq import checks
@@ -63,7 +64,7 @@ def broker_node(request: Request) -> Chore:
     hosts = yield from counted_hosts(request)
     found: FieldTable = {**process.node(), "memory": memory_uses(request, hosts)}
     if broker.store is not None:
-        found["directory"] = str(broker.store.journal.directory)
+        found["directory"] = os.path.abspath(broker.store.journal.directory)
     request.reply(found)
 
 

@@ -464,3 +464,12 @@ def require_reply(request: Request) -> None:
     queue = channel.virtual_host.queues.get(request.reply_to)
     if queue is None or not queue.exclusive or queue.owner != channel.origin:
         require(request.user, channel.virtual_host.name, Operation.WRITE, "exchange", "")
+
+
+def shortened(text: str, octets_max: int) -> str:
+    """A text without its middle if it has too many octets: it begins with what, and ends with why."""
+    octets = text.encode("utf-8", "replace")
+    if len(octets) <= octets_max:
+        return text
+    half = (octets_max - 3) // 2
+    return octets[:half].decode("utf-8", "ignore") + "..." + octets[-half:].decode("utf-8", "ignore")

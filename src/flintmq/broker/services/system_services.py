@@ -10,6 +10,8 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import islice
+from operator import itemgetter
+from typing import Any
 
 from flintmq import __version__
 from flintmq.auth import Operation, Tag, may
@@ -26,11 +28,11 @@ from flintmq.broker.queues.queue_rules import kind_of
 from flintmq.broker.services import browsing
 from flintmq.broker.services.arguments import PAGE, Argument
 from flintmq.broker.services.queue_identity import CREATION_ID, creation_id
-from flintmq.broker.services.request import ARGUMENTS, SERVICES, Request, Row, service
+from flintmq.broker.services.request import ARGUMENTS, SERVICES, Request, Row, service, shortened
 from flintmq.build import build
 from flintmq.errors import ServiceFault
 from flintmq.wire import amqp, fast, fast09
-from flintmq.wire.tables import FieldTable
+from flintmq.wire.tables import FieldTable, FieldValue
 
 PROTOCOLS = {
     amqp.VERSION_0_8: "0-8",
@@ -46,6 +48,12 @@ BUILD = build()
 COUNTED = 1024
 # Behind every consumer tag.
 LAST_TAG = chr(0x10FFFF)
+# broker.info has to fit in a frame of 4,096 octets, the least there is. With the longest names it takes some
+# 2,000 octets; 8 unreadable files of 125 octets, 4 certificates of 180 and the reason of an alarm make 3,960.
+CERTIFICATES_MAX = 4
+CERTIFICATE_OCTETS_MAX = 120
+REASON_OCTETS_MAX = 255
+CLUSTER_NAME_OCTETS_MAX = 255
 # Of the reason of a close, which the log has too.
 CLOSE_REASON_MAX = 200
 
@@ -85,7 +93,9 @@ def broker_info(request: Request) -> Iterator[None]:
             "uptime-ms": broker.timetable.now_ms() - broker.timetable.started_ms,
             "now-ms": broker.timetable.now_ms(),
             "protocols": list(PROTOCOLS.values()),
-            "cluster-name": broker.administration.parameters.cluster_name(),
+            "cluster-name": shortened(
+                broker.administration.parameters.cluster_name(), CLUSTER_NAME_OCTETS_MAX
+            ),
             "virtual-host": host.name,
             "user": request.user.name,
             "connections": connections,
@@ -95,9 +105,25 @@ def broker_info(request: Request) -> Iterator[None]:
             "bindings": host.binding_count,
             "consumers": consumers,
             "messages-ready": ready,
-            **({} if broker.process is None else broker.process.condition()),
+            **({} if broker.process is None else fitting(broker.process.condition())),
         }
     )
+
+
+def fitting(condition: FieldTable) -> FieldTable:
+    """The condition of the process, with no more rows and no longer texts than a small frame has room for."""
+    alarms: Any = condition["alarms"]
+    told: list[FieldValue] = [
+        {**alarm, "reason": shortened(alarm["reason"], REASON_OCTETS_MAX)} for alarm in alarms
+    ]
+    found: FieldTable = {**condition, "alarms": told}
+    if "certificates" in condition:
+        certificates: Any = condition["certificates"]
+        found["certificates"] = [
+            {**each, "certificate": shortened(each["certificate"], CERTIFICATE_OCTETS_MAX)}
+            for each in sorted(certificates, key=itemgetter("ends-ms"))[:CERTIFICATES_MAX]
+        ]
+    return found
 
 
 @service("broker.services", PAGE)

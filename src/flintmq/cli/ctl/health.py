@@ -31,6 +31,9 @@ def alarm_lines(ctl: Ctl, known: str) -> list[str]:
 
 
 def alarms(ctl: Ctl) -> None:
+    if ctl.formatter == "json":
+        print(json.dumps({"result": "ok", "node": NODE, "alarms": alarms_of(ctl.ask("broker.info"))}))
+        return
     print("\n".join(alarm_lines(ctl, "known") or [NO_ALARMS]))
 
 
@@ -98,17 +101,18 @@ def require_listener(ctl: Ctl, what: str, wanted: int | str) -> None:
 def check_port_connectivity(ctl: Ctl) -> None:
     """All ports that the broker tells of; for who may not ask, that of AMQP, which the question came by."""
     with ctl.connected() as connection:
-        address = connection.settings.endpoints[0]
+        address = connection.endpoint
         rows = listener_rows(node_of(connection))
-    if not rows:
+    given = ctl.options.get("--address")
+    places = [(row, given or place_of(row["interface"].strip("[]"), address.host)) for row in rows]
+    # Without those on the loopback interface of another machine.
+    reachable = [(row, where) for row, where in places if where is not None]
+    if not reachable:
         ctl.say(f"Successfully connected to {address} on node {NODE}.")
         return
     ctl.say(f"Testing TCP connections to all active listeners on node {NODE} ...")
     closed, ports = [], []
-    for row in rows:
-        where = ctl.options.get("--address") or place_of(row["interface"].strip("[]"), address.host)
-        if where is None:
-            continue  # on the loopback interface of another machine
+    for row, where in reachable:
         try:
             socket.create_connection((where, row["port"]), CONNECT_S).close()
             ports.append(str(row["port"]))

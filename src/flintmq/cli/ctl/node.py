@@ -35,6 +35,9 @@ PURPOSES = {
     "http": "HTTP API",
     "https": "HTTP API over TLS",
 }
+# Access refused; not found and not implemented, as by a broker that is older than the service.
+UNTOLD = (403, 404, 540)
+OCTETS_MAX = 2**60  # of a limit, as the settings have it
 # As RabbitMQ reads them, in letters of any size: k, M and G alone are powers of 1024.
 SIZES = {
     **{unit.lower(): octets for unit, octets in SIZE_UNITS.items()},
@@ -55,13 +58,13 @@ def facts_of(ctl: Ctl) -> dict[str, Any]:
 
 
 def unless_refused(ask: Callable[[], dict[str, Any]], otherwise: dict[str, Any]) -> dict[str, Any]:
-    """What is told, or something else to those who may not ask."""
+    """What is told, or something else to those who may not ask, and by a broker that does not tell it."""
     from flintmq.client import ServiceError
 
     try:
         return ask()
     except ServiceError as error:
-        if error.code != 403:
+        if error.code not in UNTOLD:
             raise
         return otherwise
 
@@ -322,6 +325,12 @@ OF_HOSTS = (
 
 def report(ctl: Ctl) -> None:
     """What the commands print, one after the other; what the asker may not see is told with the reason."""
+    if ctl.formatter in ("json", "csv"):
+        raise CommandFault(
+            f"(argument validation): --formatter {ctl.formatter}: a report is text; have the single commands "
+            "print it, such as status --formatter json",
+            USAGE,
+        )
     with ctl.connected() as connection:
         hosts = [row["virtual-host"] for row in running_broker.rows_of(connection, "vhost.list")]
     ctl.say(f"Reporting server status of node {NODE} ...")
@@ -353,8 +362,8 @@ def set_vm_memory_high_watermark(ctl: Ctl) -> None:
     wanted = "expected a share of the machine's memory from 0.01 to 1, such as 0.6, or absolute and a size"
     if first == "absolute" and len(more) == 1:
         octets = octets_of(more[0])
-        if octets is None or octets < 2**20:
-            raise wrong(ctl, "expected a size from 1 MiB on, such as 2GiB or 512MB")
+        if octets is None or not 2**20 <= octets <= OCTETS_MAX:
+            raise wrong(ctl, f"expected a size from 1 MiB to {OCTETS_MAX} bytes, such as 2GiB or 512MB")
         ctl.say(f"Setting memory threshold on {NODE} to {octets} bytes ...")
         found = ctl.ask("memory-limit.set", bytes=octets)
         setting = f"memory_high_bytes = {octets}"
@@ -390,6 +399,8 @@ def set_disk_free_limit(ctl: Ctl) -> None:
                 "expected a size, such as 1GB or 512MiB, or mem_relative and a number, such as "
                 "mem_relative 1.0",
             )
+        if octets > OCTETS_MAX:
+            raise wrong(ctl, f"expected at most {OCTETS_MAX} bytes")
         ctl.say(f"Setting disk free limit on {NODE} to {octets} bytes ...")
         found = ctl.ask("disk-limit.set", bytes=octets)
     least = found["disk-bytes-free-min"]

@@ -70,6 +70,7 @@ class Connection(Transport):
         self.changed = Waiters(self)
         self.core.on_change = self.changed.wake
         self._recovery = Background(self, self._recover)
+        self.endpoint = settings.endpoints[0]  # where the broker was reached last
         self._turn = 0  # of the hosts
         self._attempt = 0  # of the recovery that goes on
         self._attempt_at_s: float | None = None  # when the next one is due
@@ -111,6 +112,7 @@ class Connection(Transport):
             self.drop()
             self.core.end(error if isinstance(error, ClientError) else ConnectFailed("it was called off"))
             raise
+        self.endpoint = endpoint
         self.begin_beating()
 
     def _token(self, provider: Callable[[], Any]) -> str:

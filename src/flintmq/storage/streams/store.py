@@ -334,7 +334,7 @@ class StreamStore:
         """Files with messages that were removed while the broker runs, as an operator is to know."""
         return [
             f"{path}: it was removed, with offsets {segment.first_offset} to {segment.end_offset - 1}"
-            for path, (_, segment) in self.missing.items()
+            for path, (_, segment) in list(self.missing.items())  # the writer's thread adds to them
         ]
 
     def _look_for_missing(self) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from playbook.dialogue import Carried, carrying
 from playbook.hourglass import TimedPlaybook, letter, with_morgue
+from playbook.test_services import ask, reply_queue
 
 from flintmq.broker.queues.consumer_timeout import TAKEN_BACK_MAX
 from flintmq.wire.methods import (
@@ -28,6 +29,7 @@ from flintmq.wire.methods import (
     ConfirmSelect,
     ConfirmSelectOk,
     QueueDeclare,
+    QueueDelete,
     QueuePurge,
     QueuePurgeOk,
     TxCommit,
@@ -417,6 +419,19 @@ def test_purge_takes_what_waits() -> None:
     client >> BasicNack(delivery_tag=1, requeue=True)
     client >> QueuePurge(queue="q")
     client << QueuePurgeOk(message_count=1)
+
+
+def test_a_queue_whose_messages_wait_is_not_empty() -> None:
+    client = TimedPlaybook().client()
+    reply_queue(client)
+    client.declares("q", arguments={"x-delayed-retry-type": "all", "x-delayed-retry-min": 100})
+    client.publishes("q", b"1")
+    client >> BasicGet(queue="q")
+    client.next(1)
+    client >> BasicNack(delivery_tag=1, requeue=True)
+    assert ask(client, "queue.info", queue="q")["messages-delayed"] == 1
+    client >> QueueDelete(queue="q", if_empty=True)
+    assert client.hears(ChannelClose).reply_code == 406
 
 
 def test_an_overdue_delivery_goes_to_another_consumer() -> None:

@@ -170,7 +170,8 @@ class Recovery:
                 numbers.add(number)
             else:
                 # A crash came between the end of the queue and that of the last unacked delivery.
-                log.warning("%d messages belong to a queue that is gone: dropped", tail.count)
+                if tail.count:
+                    log.warning("%d messages belong to a queue that is gone: dropped", tail.count)
                 store.journal.settle_many(number, [entry_number.sequence_of(entry) for entry in tail])
         for number in self.handed_out.keys() - numbers:
             store.journal.delete_value(topology_records.handed_out_key(number))

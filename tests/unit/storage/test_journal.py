@@ -735,6 +735,31 @@ def test_the_last_handle_of_a_removed_segment_stays_open_until_its_entries_are_c
     journal.close()
 
 
+def test_a_removed_segment_that_is_put_back_after_it_was_copied_goes_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A start would bring messages back from it that are settled since."""
+    clock = MovableClock()
+    journal = Journal.open(str(tmp_path), Disk(), SMALL, clock)
+    journal.recover(Told())
+    entries = filled(journal, 5)
+    journal.read_entry(entries[0])
+    file = min(tmp_path.glob("*.segment"))
+    file.rename(tmp_path / "away")
+    for _ in range(3):
+        clock.ahead_s += 60
+        settle_down(journal)
+    assert 1 not in journal.segments
+    (tmp_path / "away").rename(file)
+    for _ in range(3):
+        clock.ahead_s += 60
+        settle_down(journal)
+    assert not file.exists()
+    assert caplog.text.count("was put back: it is removed") == 1
+    assert payloads(journal, entries) == list(range(len(entries)))
+    journal.close()
+
+
 def test_a_removed_segment_that_nobody_has_open_is_told_and_the_values_in_it_are_kept(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -80,6 +80,7 @@ cdef class Queue:
     cdef public int returning
 
     cpdef Py_ssize_t message_count(self) noexcept
+    cpdef Py_ssize_t waiting_count(self) except -1
     cpdef list parts(self)
     cpdef ActiveRules need_rules(self)
     @cython.locals(rules=ActiveRules)

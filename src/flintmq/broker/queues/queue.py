@@ -214,6 +214,10 @@ class Queue:
         """How many messages are ready, without those that are handed out."""
         return self.ready.count - self.holes + len(self.returned) + self.tail.count
 
+    def waiting_count(self) -> int:
+        """How many messages wait for their retry; they are neither ready nor handed out."""
+        return 0 if self.rules is None or self.rules.retries is None else len(self.rules.retries.waiting)
+
     def parts(self) -> list[Queue]:
         """The queues that hold the messages: this one, or one for each priority, the highest first."""
         return [self]

@@ -194,6 +194,8 @@ def queue_table(queue: Queue, request: Request) -> FieldTable:
         table["dead-letter-exchange"] = rules.settings.dead_letter_exchange
     if rules is not None and rules.settings.message_ttl_ms is not None:
         table["message-ttl-ms"] = rules.settings.message_ttl_ms
+    if queue.waiting_count():
+        table["messages-delayed"] = queue.waiting_count()
     if queue.leases:
         table["leases"] = len(queue.leases)
     tally = queue.tally

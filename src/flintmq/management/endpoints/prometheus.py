@@ -280,6 +280,7 @@ def node_families(call: Call, now: Totals) -> list[Family]:
     made, open_now = broker["connections_made"], broker["connections_open"]
     uptime_s = (broker["now_ms"] - broker["started_ms"]) / 1000
     memory, memory_high = broker.get("memory-bytes", 0), broker.get("memory-bytes-high", 0)
+    disk_min = broker.get("disk-bytes-free-min", 0)
     gauges = (
         ("alarms_file_descriptor_limit", "is 1 if file descriptor limit alarm is in effect", 0),
         ("alarms_free_disk_space_watermark", "is 1 if free disk space alarm is in effect", "disk" in alarms),
@@ -291,7 +292,7 @@ def node_families(call: Call, now: Totals) -> list[Family]:
         ("process_resident_memory_bytes", "Memory used in bytes", memory),
         ("resident_memory_limit_bytes", "Memory high watermark in bytes", memory_high),
         ("disk_space_available_bytes", "Disk space available in bytes", broker.get("disk-bytes-free", 0)),
-        ("disk_space_available_limit_bytes", "Free disk space low watermark in bytes", 0),
+        ("disk_space_available_limit_bytes", "Free disk space low watermark in bytes", disk_min),
         ("erlang_uptime_seconds", "Node uptime", uptime_s),
         ("erlang_processes_used", "Erlang processes used: connections", open_now),
         ("erlang_processes_limit", "Erlang processes limit: descriptors", most),

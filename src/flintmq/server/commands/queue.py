@@ -242,7 +242,7 @@ def queue_delete(session: Session, channel: Channel, method: methods.QueueDelete
         if method.if_unused and queue.consumers:
             raise in_use(queue, owner, "in use")
         caught_up(queue)
-        if method.if_empty and queue.message_count():
+        if method.if_empty and (queue.message_count() or queue.waiting_count()):
             raise in_use(queue, owner, "not empty")
         count = owner.virtual_host.delete_queue(queue)
         session.audit(TOPOLOGY, "queue.delete", True, name)

@@ -306,6 +306,7 @@ class Journal(Appender):
                 if self.segments[number].live_octets:
                     self.reader.miss(number)
                 self.reclaimer.put_values_again(self.segments[number])
+        self.reclaimer.remove_put_back(present)
 
     def _was_removed(self, segment: Segment) -> bool:
         """Whether the file of a segment that is open has no name any more, and others beside it have."""

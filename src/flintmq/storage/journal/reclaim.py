@@ -98,6 +98,7 @@ class Reclaimer:
         # How far the victim has been copied; one that recovery found is begun anew.
         self._at = layout.SEGMENT_HEAD
         self._copied_to: dict[int, int] = {}  # of those that had to wait
+        self._unnamed: set[int] = set()  # dropped, when somebody had removed their files before
         self._obliged: ObligedSegments | None = None  # in this step
         self._emptied_sequence = 0
         # The damage at hand by its segment and place, and how far the next record was searched for.
@@ -503,11 +504,26 @@ class Reclaimer:
         def remove() -> None:
             present = set(journal.disk.list(journal.directory))
             self._forget_abandoned(cut, leftovers, present)
-            if self._remove_file(number, spare, moved_into, segment_name(number) in present):
+            is_there = segment_name(number) in present
+            if not is_there:
+                self._unnamed.add(number)
+            if self._remove_file(number, spare, moved_into, is_there):
                 recycled.append(spare)
             journal.disk.sync_directory(journal.directory)
 
         journal.tidier.submit(remove, lambda error: self._dropped(recycled, leftovers, error))
+
+    def remove_put_back(self, present: set[str]) -> None:
+        """A removed file that is put back when what was live in it lies elsewhere goes again.
+
+        A start would take messages from it that are acked since.
+        """
+        for number in sorted(self._unnamed):
+            name = segment_name(number)
+            if name in present:
+                path = os.path.join(self._journal.directory, name)
+                log.warning("%s was put back: it is removed, as what is live in it was copied", path)
+                self._delete_quietly(name)
 
     def _forget_abandoned(self, cut: tuple[int, int] | None, leftovers: list[int], present: set[str]) -> None:
         """Runs on the tidier: do away with what only the head of the segment to be dropped voids."""

@@ -111,8 +111,8 @@ class BranchCompletion:
         for branch in branches:
             for lock in branch.locks:
                 octets += settled_octets(lock)
-            if octets > self.group_settled_max:
-                return True
+                if octets > self.group_settled_max:
+                    return True
         return False
 
     def copies_of(self, branch: Branch) -> int:
@@ -146,8 +146,9 @@ class BranchCompletion:
         if self.store is None:
             return True
         for branch in branches:
-            named = [branch.manifest, *branch.entries[-1:], *[lock.entry for lock in branch.locks]]
-            if max(named) > self.store.synced:
+            if max([branch.manifest, *branch.entries[-1:]]) > self.store.synced:
+                return False
+            if branch.locks and max([lock.entry for lock in branch.locks]) > self.store.synced:
                 return False
         return True
 
@@ -444,7 +445,8 @@ class BranchCompletion:
     def requeue(self, branch: Branch) -> list[Exception]:
         """At a commit that settles very much: what is requeued is back, all else is settled later."""
         back = [lock for lock in branch.locks if lock.settlement is Settlement.REQUEUE]
-        branch.locks = [lock for lock in branch.locks if lock.settlement is not Settlement.REQUEUE]
+        if back:
+            branch.locks = [lock for lock in branch.locks if lock.settlement is not Settlement.REQUEUE]
         return self.put_back(back)
 
     def settle_some(self, branch: Branch) -> None:

@@ -98,10 +98,11 @@ def put_manifest(store: Store, virtual_host: str, branch: Branch) -> int:
 
 
 def _records(branch: Branch) -> bytes:
+    # There may be a hundred thousand of them, and everybody waits.
+    kinds = {settlement: settlement.value for settlement in Settlement}
+    pack = _RECORD.pack
     records = [
-        _RECORD.pack(lock.settlement.value, lock.queue.number, lock.entry, 0)
-        for lock in branch.locks
-        if lock.entry
+        pack(kinds[lock.settlement], lock.queue.number, lock.entry, 0) for lock in branch.locks if lock.entry
     ]
     if branch.flags.count(0) < len(branch.flags):  # hardly ever; there may be a million of them
         records += [

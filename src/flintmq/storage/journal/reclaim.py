@@ -503,7 +503,9 @@ class Reclaimer:
         def remove() -> None:
             present = set(journal.disk.list(journal.directory))
             self._forget_abandoned(cut, leftovers, present)
-            if self._remove_file(number, spare, moved_into, segment_name(number) in present):
+            # What is live in a file that was removed is copied from the open one, or waits for it.
+            to_sync = [each for each in moved_into if segment_name(each) in present]
+            if self._remove_file(number, spare, to_sync, segment_name(number) in present):
                 recycled.append(spare)
             journal.disk.sync_directory(journal.directory)
 

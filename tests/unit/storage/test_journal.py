@@ -804,6 +804,29 @@ def test_a_file_that_is_put_back_is_read_as_any_other(tmp_path: Path) -> None:
     journal.close()
 
 
+def test_without_syncs_a_removed_segment_does_not_keep_others_from_being_dropped(tmp_path: Path) -> None:
+    journal = Journal.open(str(tmp_path), Disk(), SMALL._replace(sync=SyncPolicy.NEVER), MovableClock())
+    journal.recover(Told())
+    entries = filled(journal, 3)
+    journal.victims.append(1)
+    settle_down(journal)
+    moved = max(number for number, segment in journal.segments.items() if segment.moved)
+    more = filled(journal, len(journal.segments) + 1)
+    assert payloads(journal, entries) == list(range(len(entries)))
+    (tmp_path / f"{moved:016d}.segment").unlink()
+    journal.reader.close_one(moved)
+    assert list(journal.reader.removed) == [moved]
+    journal.victims.append(2)
+    settle_down(journal)
+    assert not journal.alarm
+    assert not journal.victims
+    assert not journal.reader.removed
+    assert not (tmp_path / f"{2:016d}.segment").exists()
+    assert payloads(journal, entries) == list(range(len(entries)))
+    assert payloads(journal, more) == list(range(len(more)))
+    journal.close()
+
+
 def test_victims_that_can_be_read_do_not_wait_for_one_that_cannot_be(tmp_path: Path) -> None:
     class PartlyUnreadableDisk(Disk):
         unreadable = ""

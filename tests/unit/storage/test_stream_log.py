@@ -15,7 +15,7 @@ from flintmq.storage.streams.chunk import ChunkBuilder, checked_chunk, filter_bi
 from flintmq.storage.streams.columns import fetch
 from flintmq.storage.streams.cursor import StreamCursor, offset_of_time
 from flintmq.storage.streams.log import StreamLog, StreamOptions
-from flintmq.storage.streams.segment import SEGMENT_SUFFIX
+from flintmq.storage.streams.segment import COPY_SUFFIX, SEGMENT_SUFFIX
 from flintmq.storage.streams.store import StreamStore
 from flintmq.wire import columns
 
@@ -531,6 +531,7 @@ def test_a_file_that_is_removed_while_it_is_written_is_written_again(
     fill(store, log, 50)
     assert not store.alarm
     assert caplog.text.count("was removed or replaced while the broker uses it") == 1
+    assert caplog.text.count("was written again") == 1
     store.shed()
     assert bodies(log) == numbered(0, 100)
     store.close()
@@ -561,20 +562,230 @@ def test_files_that_are_removed_with_it_are_told_until_they_are_back(
     store.close()
 
 
-def test_missing_files_are_told_while_the_writer_misses_more(tmp_path: Path) -> None:
+class UncopiableDisk(Disk):
+    """At one step of a copy it fails, as often as is wanted."""
+
+    def __init__(self, step: str) -> None:
+        super().__init__()
+        self.step = step
+        self.failures = 0
+        self.copies: set[int] = set()
+        self.has_renamed = False
+        self.unsynced_names: set[str] = set()
+
+    def fail_at(self, step: str) -> None:
+        if step == self.step and self.failures:
+            self.failures -= 1
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    def open(self, path: str, create: bool = False) -> int:
+        if path.endswith(COPY_SUFFIX):
+            self.fail_at("open")
+        handle = super().open(path, create)
+        self.copies.discard(handle)
+        if path.endswith(COPY_SUFFIX):
+            self.copies.add(handle)
+        return handle
+
+    def write(self, handle: int, at: int, octets: bytes | bytearray | memoryview) -> None:
+        self.fail_at("any write")
+        if handle in self.copies:
+            self.fail_at("write of a copy")
+        super().write(handle, at, octets)
+
+    def sync(self, handle: int) -> None:
+        if handle in self.copies:
+            self.fail_at("sync")
+        super().sync(handle)
+
+    def rename(self, old: str, new: str) -> None:
+        self.fail_at("rename")
+        super().rename(old, new)
+        self.has_renamed = True
+        self.unsynced_names.add(str(Path(new).parent))
+
+    def sync_directory(self, path: str) -> None:
+        if self.has_renamed:
+            self.fail_at("sync of the directory")
+        super().sync_directory(path)
+        self.unsynced_names.discard(path)
+
+
+COPY_STEPS = ["open", "any write", "write of a copy", "sync", "rename", "sync of the directory"]
+
+
+@pytest.mark.parametrize("sync", [*SyncPolicy])
+@pytest.mark.parametrize("step", COPY_STEPS)
+def test_removed_files_stay_open_until_they_can_be_copied(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, step: str, sync: SyncPolicy
+) -> None:
+    disk, clock = UncopiableDisk(step), StoppedClock()
+    store = StreamStore(str(tmp_path / "streams"), disk, OPTIONS._replace(sync=sync), clock)
+    logs = [store.create(number, StreamOptions()) for number in (7, 8)]
+    for log in logs:
+        fill(store, log, 50)
+    clock.now_s += 10
+    store.tick()
+    store.shed()
+    for file in tmp_path.rglob("*" + SEGMENT_SUFFIX):
+        file.unlink()
+    disk.failures = 1000
+    for log in logs:
+        append(log, b"50")
+    for _ in range(5):
+        assert not store.commit_now()
+        clock.now_s += 10
+        store.tick()
+        assert "No space left on device" in store.alarm
+        assert len(store.missing_files()) == 2
+        assert [bodies(log) for log in logs] == [numbered(0, 50)] * 2
+        assert not [*tmp_path.rglob("*" + COPY_SUFFIX)]
+    assert caplog.text.count("was removed or replaced while the broker uses it") == 2
+    assert "was written again" not in caplog.text
+    disk.failures = 0
+    clock.now_s += 10
+    store.tick()
+    assert not store.alarm
+    assert store.missing_files() == []
+    assert caplog.text.count("was written again") == 2
+    assert not disk.unsynced_names
+    store.shed()
+    assert [bodies(log) for log in logs] == [numbered(0, 51)] * 2
+    assert store.close()
+    assert "lost" not in caplog.text
+    store = open_store(tmp_path)
+    for number in (7, 8):
+        log, report = store.open(number, StreamOptions())
+        assert not report.damaged
+        assert bodies(log) == numbered(0, 51)
+    store.close()
+
+
+def test_a_removed_file_that_is_put_back_is_not_copied(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk, clock = UncopiableDisk("write of a copy"), StoppedClock()
+    store = StreamStore(str(tmp_path / "streams"), disk, OPTIONS, clock)
+    log = store.create(7, StreamOptions())
+    fill(store, log, 50)
+    store.shed()
+    (file,) = tmp_path.rglob("*" + SEGMENT_SUFFIX)
+    file.rename(tmp_path / "away")
+    disk.failures = 1000
+    append(log, b"50")
+    assert not store.commit_now()
+    (tmp_path / "away").rename(file)
+    assert store.commit_now()
+    assert f"{file} is back" in caplog.text
+    assert "was written again" not in caplog.text
+    assert bodies(log) == numbered(0, 51)
+    assert store.close()
+
+
+def test_a_file_that_was_removed_and_not_written_since_is_copied_at_the_end(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     log = store.create(7, StreamOptions())
+    fill(store, log, 50)
+    (file,) = tmp_path.rglob("*" + SEGMENT_SUFFIX)
+    file.unlink()
+    assert store.close()
+    store = open_store(tmp_path)
+    log, report = store.open(7, StreamOptions())
+    assert not report.damaged
+    assert bodies(log) == numbered(0, 50)
+    store.close()
 
-    class Missed:
-        end_offset = 10
 
-        @property
-        def first_offset(self) -> int:
-            store.missing["another"] = store.missing["one"]
-            return 0
+def test_the_end_tells_what_of_removed_files_could_not_be_copied(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk = UncopiableDisk("write of a copy")
+    store = StreamStore(str(tmp_path / "streams"), disk, OPTIONS, StoppedClock())
+    log = store.create(7, StreamOptions())
+    fill(store, log, 50)
+    (file,) = tmp_path.rglob("*" + SEGMENT_SUFFIX)
+    file.unlink()
+    disk.failures = 1000
+    append(log, b"50")
+    assert not store.close()
+    assert f"{file} was removed and could not be written again: offsets 0 to 49 are lost" in caplog.text
+    assert not [*tmp_path.rglob("*" + COPY_SUFFIX)]
 
-    store.missing["one"] = (log, Missed())  # type: ignore[assignment]
-    assert len(store.missing_files()) == 1
-    assert len(store.missing) == 2
+
+@pytest.mark.parametrize("why", ["deleted", "dropped"])
+def test_a_removed_file_that_nobody_wants_ends_the_alarm(tmp_path: Path, why: str) -> None:
+    disk, clock = UncopiableDisk("write of a copy"), StoppedClock()
+    store = StreamStore(str(tmp_path / "streams"), disk, OPTIONS, clock)
+    log = store.create(7, StreamOptions())
+    fill(store, log, 50)
+    (file,) = tmp_path.rglob("*" + SEGMENT_SUFFIX)
+    file.unlink()
+    disk.failures = 1000
+    append(log, b"50")
+    assert not store.commit_now()
+    if why == "deleted":
+        store.forget(log)
+        store.remove(log)
+    else:
+        log.segments.pop(0).dropped = True
+    assert store.missing_files() == []
+    assert store.commit_now()
+    assert not store.alarm
+    assert disk.failures > 900
+    assert store.close()
+
+
+def test_a_full_segment_that_was_removed_before_it_was_synced_is_copied(tmp_path: Path) -> None:
+    clock = StoppedClock()
+    store = StreamStore(str(tmp_path / "streams"), Disk(), OPTIONS._replace(sync=SyncPolicy.INTERVAL), clock)
+    log = store.create(7, StreamOptions(segment_octets=2000))
+    fill(store, log, 100)
+    assert len(log.segments) > 3
+    for file in sorted(tmp_path.rglob("*" + SEGMENT_SUFFIX))[:-1]:
+        file.unlink()
+    for _ in range(2):
+        clock.now_s += 10
+        store.tick()
+    assert not store.alarm
+    store.shed()
+    assert bodies(log) == numbered(0, 100)
+    assert store.close()
+    store = open_store(tmp_path)
+    log, report = store.open(7, StreamOptions())
+    assert not report.damaged
+    assert bodies(log) == numbered(0, 100)
+    store.close()
+
+
+def test_an_unfinished_copy_goes_at_the_next_start(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    log = store.create(7, StreamOptions())
+    fill(store, log, 50)
+    store.close()
+    (file,) = tmp_path.rglob("*" + SEGMENT_SUFFIX)
+    copy = file.with_name(file.name + COPY_SUFFIX)
+    copy.write_bytes(file.read_bytes()[:100])
+    store = open_store(tmp_path)
+    log, report = store.open(7, StreamOptions())
+    assert not copy.exists()
+    assert not report.damaged
+    assert bodies(log) == numbered(0, 50)
+    store.close()
+
+
+def test_files_that_are_missed_while_the_missing_are_told_do_no_harm(tmp_path: Path) -> None:
+    class NotedPath(str):
+        __slots__ = ()
+
+        def __format__(self, how: str) -> str:
+            store.missing[self + "1"] = (log, log.segments[0])  # as the writer's thread may
+            return str(self)
+
+    store = open_store(tmp_path)
+    log = store.create(7, StreamOptions())
+    fill(store, log, 10)
+    store.missing = {NotedPath("0"): (log, log.segments[0]), "2": (log, log.segments[0])}
+    assert store.missing_files() == [f"{n}: it was removed, with offsets 0 to 9" for n in (0, 2)]
+    assert len(store.missing_files()) == 3
     store.missing.clear()
     store.close()

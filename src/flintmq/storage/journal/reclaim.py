@@ -507,7 +507,9 @@ class Reclaimer:
             is_there = segment_name(number) in present
             if not is_there:
                 self._unnamed.add(number)
-            if self._remove_file(number, spare, moved_into, is_there):
+            # What is live in a file that was removed is copied from the open one, or waits for it.
+            to_sync = [each for each in moved_into if segment_name(each) in present]
+            if self._remove_file(number, spare, to_sync, is_there):
                 recycled.append(spare)
             journal.disk.sync_directory(journal.directory)
 

@@ -20,7 +20,7 @@ import os
 from typing import TYPE_CHECKING
 
 from flintmq.storage.streams.chunk import CHUNK_OCTETS, MAGIC, ChunkHead, checked_chunk, decode_head
-from flintmq.storage.streams.segment import StreamSegment, index_name, offset_of, segment_name
+from flintmq.storage.streams.segment import COPY_SUFFIX, StreamSegment, index_name, offset_of, segment_name
 from flintmq.storage.streams.stream_octets import CHUNK_HEAD
 from flintmq.storage.sync_notes import STREAM, Notes, Promise
 
@@ -99,6 +99,7 @@ def report_on(number: int, notes: Notes) -> StreamReport:
 def recover_log(log: StreamLog, notes: Notes) -> StreamReport:
     """Fills an empty log with what lies in its directory."""
     report = report_on(log.number, notes)
+    remove_copies(log.store.disk, log.directory)
     every = find_segments(log.store.disk, log.directory, trust_indexes=True)
     # One that was created and never written to tells nothing.
     found = [each for each in every if each.file_octets]
@@ -174,6 +175,13 @@ def cut_and_sync(disk: Disk, directory: str, found: FoundSegment) -> None:
         disk.sync(handle)
     finally:
         disk.let_go(handle)
+
+
+def remove_copies(disk: Disk, directory: str) -> None:
+    """Copies that were not finished when the broker was killed."""
+    for name in disk.list(directory):
+        if name.endswith(COPY_SUFFIX):
+            disk.delete(os.path.join(directory, name))
 
 
 def remove_segment(disk: Disk, directory: str, segment: StreamSegment) -> None:

@@ -2,6 +2,7 @@
 
 00000000000000004711.segment    chunks one behind the other; the name is the offset it begins with
 00000000000000004711.index      where some of them lie: written when the segment is full, made anew when lost
+00000000000000004711.segment.copy    a segment whose file was removed, until all of it is written again
 
 index   0      4         8       16    24       32           40          48      52
         +------+---------+-------+-----+--------+------------+-----------+-------+-----+-------------
@@ -21,6 +22,7 @@ from flintmq.storage.streams.chunk import ChunkHead
 
 SEGMENT_SUFFIX = ".segment"
 INDEX_SUFFIX = ".index"
+COPY_SUFFIX = ".copy"
 INDEX_MAGIC = b"FLSI"
 INDEX_VERSION = 1
 # A search reads so much of the log at most: 1,024 entries of 24 octets for a segment of 64 MiB.

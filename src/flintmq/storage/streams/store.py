@@ -8,6 +8,9 @@ the caller's thread, then told to `on_committed`. Batches are numbered, so that 
 number of its batch. After a failure everything that is not safe is written to new segments, again and again;
 meanwhile there is an alarm. Without a directory the streams live in a temporary one and end with the process.
 
+A segment whose file was removed while it was open stays open until it is copied to a new file of its name.
+Readers use the open file until then. A copy that fails is a batch that fails: the next attempt copies again.
+
 How far each stream is synced is noted beside the directory (`streams.promised`, see sync_notes.py) before
 `on_committed`, so that a damaged end, and a stream that is missing altogether, are known for what they are.
 """
@@ -26,7 +29,7 @@ from flintmq.storage.journal.writer import Worker
 from flintmq.storage.options import JournalOptions, SyncPolicy
 from flintmq.storage.streams.log import StreamLog, StreamOptions, StreamWrite
 from flintmq.storage.streams.recovery import StreamReport, miss_log, recover_log, remove_segment
-from flintmq.storage.streams.segment import StreamSegment, index_name
+from flintmq.storage.streams.segment import COPY_SUFFIX, StreamSegment, index_name
 from flintmq.storage.sync_notes import GAP, STREAM, Promise, Promises
 
 if TYPE_CHECKING:
@@ -44,8 +47,7 @@ AGEING_MAX = 1024
 HANDLES_MAX = 64
 WRITTEN_HANDLES_MAX = 64
 
-# A file that was removed is copied under another name first, so much at a time.
-COPY_SUFFIX = ".copy"
+# A file that was removed is copied so much at a time.
 COPIED_OCTETS = 1 << 20
 
 # What was promised of the streams; not in their directory, which may be what is missing.
@@ -84,7 +86,8 @@ class StreamStore:
         self._in_flight: Writes | None = None
         self._unsynced: Writes = []  # promised, not synced: the policy INTERVAL
         self._unsynced_octets = 0
-        self._full: list[StreamSegment] = []  # with a handle that is not needed after the next sync
+        # With a handle that is not needed after the next sync.
+        self._full: list[tuple[StreamLog, StreamSegment]] = []
         self._stale: list[tuple[StreamLog, StreamSegment]] = []  # files that a failed batch has left
         self._sync_due_s = 0.0
         self._is_syncing = False  # set by the writer, read when it is done
@@ -98,7 +101,10 @@ class StreamStore:
         self._ageing: list[StreamLog] = []  # whose age is to be looked at, a portion with each tick
         # Segments whose files were removed, by path; noted by the writer.
         self.missing: dict[str, tuple[StreamLog, StreamSegment]] = {}
-        self._replaced: list[tuple[StreamLog, StreamSegment]] = []  # by the writer: readers open them again
+        # Such segments with the handle that was open, which is all that leads to the messages.
+        self._removed: dict[str, tuple[StreamLog, StreamSegment, int]] = {}
+        # Written again by the writer: readers open these anew, and their old handles go.
+        self._replaced: list[tuple[StreamLog, StreamSegment, int]] = []
         self.is_held = False  # somebody copies the files: none of them goes meanwhile
         self._kept: list[tuple[StreamLog, list[StreamSegment]]] = []  # streams that are to go after that
         self.promises: Promises | None = None
@@ -255,6 +261,7 @@ class StreamStore:
         self._is_syncing = False
         if self.promises is not None and not self.promises.is_there():
             raise FileNotFoundError(errno.ENOENT, "it was removed or replaced", self.directory)
+        self._write_removed_again()
         created: dict[str, None] = {}
         for stream, segment in stale:
             # Never promised; but a crash must not find it beside what is written now. Its directory may be
@@ -275,8 +282,7 @@ class StreamStore:
                 if write.segment not in synced and not write.segment.dropped:
                     synced.add(write.segment)
                     self._sync_segment(stream, write.segment)
-        if not self.is_temporary:
-            self._look(writes)
+        self._look(writes)
         if created and self.sync is not SyncPolicy.NEVER:
             for directory in created:
                 self.disk.sync_directory(directory)
@@ -286,41 +292,85 @@ class StreamStore:
         """What was written to a file that has been removed is not there."""
         for stream, of_one in writes:
             for segment in {write.segment: None for write in of_one}:
-                if segment.handle >= 0:
-                    self._look_at(stream, segment)
+                self._keep_removed(stream, segment)
+        self._write_removed_again()
 
-    def _look_at(self, stream: StreamLog, segment: StreamSegment) -> None:
+    def _keep_removed(self, stream: StreamLog, segment: StreamSegment) -> None:
+        """If the file of an open segment was removed or replaced, nobody closes it until it is copied."""
+        if segment.handle < 0 or segment.dropped or self.is_temporary:
+            return
         path = os.path.join(stream.directory, segment.name)
-        if not segment.dropped and not self.disk.is_there(path, segment.handle):
-            self._write_again(stream, segment, path)
-            self._miss_others(stream)
+        why = "was removed or replaced while the broker uses it"
+        try:
+            if self.disk.is_there(path, segment.handle):
+                return
+        except OSError as failure:
+            why = f"cannot be looked for, {failure.strerror or failure}"  # this may be the last handle
+        log.error("%s %s: it stays open until it is copied", path, why)
+        handle, segment.handle = segment.handle, -1
+        self._removed[path] = (stream, segment, handle)
 
-    def _write_again(self, stream: StreamLog, segment: StreamSegment, path: str) -> None:
-        """The file was removed or replaced: the open one has all of it, and is copied into its place."""
-        log.error("%s was removed or replaced while the broker uses it: it is written again", path)
-        self.disk.make_directory(stream.directory)
+    def _write_removed_again(self) -> None:
+        """On the writer's thread: copies what was removed into its place; raises if some of it is left."""
+        failure: OSError | None = None
+        for path, (stream, segment, handle) in list(self._removed.items()):
+            if segment.dropped:
+                continue
+            try:
+                self.disk.make_directory(stream.directory)
+                is_back = self.disk.is_there(path, handle)
+                if not is_back:
+                    self._copy(handle, path)
+                # Until then the name may be lost, so a failure here is followed by another copy.
+                self.disk.sync_directory(stream.directory)
+                self.disk.sync_directory(self.directory)
+                self._miss_others(stream)
+            except OSError as error:
+                failure = failure or error
+                continue
+            log.warning("%s is back" if is_back else "%s was written again", path)
+            # In this order: a reader finds the old handle, or the file by its name.
+            self._replaced.append((stream, segment, handle))
+            del self._removed[path]
+        if failure is not None:
+            raise failure
+
+    def _copy(self, source: int, path: str) -> None:
+        """Under another name first: a file of the segment's name is a whole one."""
         copy = self.disk.open(path + COPY_SUFFIX, create=True)
         try:
-            self.disk.truncate(copy, 0)
-            for at in range(0, self.disk.size(segment.handle), COPIED_OCTETS):
-                self.disk.write(copy, at, self.disk.read(segment.handle, at, COPIED_OCTETS))
-            self.disk.sync(copy)
+            try:
+                self.disk.truncate(copy, 0)
+                for at in range(0, self.disk.size(source), COPIED_OCTETS):
+                    self.disk.write(copy, at, self.disk.read(source, at, COPIED_OCTETS))
+                self.disk.sync(copy)
+            finally:
+                self.disk.let_go(copy)
             self.disk.rename(path + COPY_SUFFIX, path)
         except OSError:
-            self.disk.let_go(copy)
+            self._remove_copy(path + COPY_SUFFIX)
             raise
-        old, segment.handle = segment.handle, copy
-        self._replaced.append((stream, segment))
-        self.disk.let_go(old)
-        self.disk.sync_directory(stream.directory)
-        self.disk.sync_directory(self.directory)
+
+    def _remove_copy(self, path: str) -> None:
+        """An unfinished copy only takes room, which may be what there is too little of."""
+        try:
+            self.disk.delete(path)
+        except OSError as failure:
+            log.warning("could not remove %s: %s", path, failure.strerror or failure)
+
+    def _forget_removed(self, stream: StreamLog, segment: StreamSegment) -> None:
+        """Nothing in the removed file is wanted any more."""
+        path = os.path.join(stream.directory, segment.name)
+        if path in self._removed and self._removed[path][1] is segment:
+            self.disk.let_go(self._removed.pop(path)[2])
 
     def _miss_others(self, stream: StreamLog) -> None:
         """Other files of the stream may have gone with it: nobody has those open to write them again."""
         names = self.disk.list(stream.directory)
         for segment in [*stream.segments]:
             path = os.path.join(stream.directory, segment.name)
-            if segment.octets and not segment.dropped and segment.name not in names:
+            is_closed = segment.handle < 0 and path not in self._removed
+            if segment.octets and is_closed and not segment.dropped and segment.name not in names:
                 if path not in self.missing:
                     log.error(
                         "%s was removed: offsets %d to %d are lost unless it is put back",
@@ -332,9 +382,14 @@ class StreamStore:
 
     def missing_files(self) -> list[str]:
         """Files with messages that were removed while the broker runs, as an operator is to know."""
+        # Of copies: the writer may add to them meanwhile.
+        told = [(path, segment, "") for path, (_, segment) in list(self.missing.items())]
+        for path, (_, segment, _) in list(self._removed.items()):
+            if segment.octets and not segment.dropped:
+                told.append((path, segment, ", which only the running broker has until it can copy them"))
         return [
-            f"{path}: it was removed, with offsets {segment.first_offset} to {segment.end_offset - 1}"
-            for path, (_, segment) in list(self.missing.items())  # the writer's thread adds to them
+            f"{path}: it was removed, with offsets {segment.first_offset} to {segment.end_offset - 1}{more}"
+            for path, segment, more in told
         ]
 
     def _look_for_missing(self) -> None:
@@ -375,8 +430,9 @@ class StreamStore:
             self._is_syncing = True
             self.disk.sync(segment.handle)
             self._is_syncing = False
-        if not self.is_temporary:
-            self._look_at(stream, segment)
+        self._keep_removed(stream, segment)
+        if segment.handle < 0:
+            self._write_removed_again()
         self._let_go(segment)
 
     def _let_go(self, segment: StreamSegment) -> None:
@@ -407,7 +463,12 @@ class StreamStore:
     def _written(self, number: int, writes: Writes, sync: bool, error: OSError | None) -> None:
         self._in_flight = None
         while self._replaced:
-            self._forget_handle(*self._replaced.pop())
+            stream, segment, handle = self._replaced.pop()
+            self._forget_handle(stream, segment)
+            self.disk.let_go(handle)
+        for stream, segment, _ in list(self._removed.values()):
+            if segment.dropped:
+                self._forget_removed(stream, segment)
         if error is not None:
             self._failed(writes, error)
             return
@@ -433,8 +494,9 @@ class StreamStore:
 
     def _close_full(self) -> None:
         """Segments that are full and synced need no handle for writing any more."""
-        for segment in self._full:
+        for stream, segment in self._full:
             if not segment.dropped:
+                self._keep_removed(stream, segment)
                 self._let_go(segment)
         self._full.clear()
 
@@ -451,13 +513,18 @@ class StreamStore:
         for stream, of_one in unsafe:
             by_stream.setdefault(stream, []).extend(of_one)
         for stream, of_one in by_stream.items():
+            empty = [] if stream.deleted else stream.lay_out_anew(of_one)
             for segment in {write.segment.first_offset: write.segment for write in of_one}.values():
                 self._forget_handle(stream, segment)
                 segment.is_created = False  # should it be written again, then into a new file
+                if segment.octets:
+                    self._keep_removed(stream, segment)
                 if not segment.dropped:
                     self._let_go(segment)
             if not stream.deleted:
-                self._stale += [(stream, segment) for segment in stream.lay_out_anew(of_one)]
+                for segment in empty:
+                    self._forget_removed(stream, segment)
+                    self._stale.append((stream, segment))
                 self.dirty[stream] = None
         self._retry_due_s = self.clock.monotonic_s() + self.options.retry_interval_ms / 1000
         if not self._failed_before:
@@ -476,10 +543,12 @@ class StreamStore:
         if self.missing:
             self._look_for_missing()
         now_s = self.clock.monotonic_s()
+        is_sync_due = self._unsynced and now_s >= self._sync_due_s
+        is_copy_due = self._removed and not self._retry_due_s
         if self._in_flight is None and self._retry_due_s and now_s >= self._retry_due_s:
             self._retry_due_s = 0.0
             self._submit()
-        elif self._unsynced and now_s >= self._sync_due_s and self._in_flight is None:
+        elif self._in_flight is None and (is_sync_due or is_copy_due):
             self._submit()
         if not self._ageing:
             self._ageing = [each for each in self.logs.values() if each.options.age_max_ms is not None]
@@ -497,7 +566,7 @@ class StreamStore:
     def commit_now(self, wait_s: float | None = None) -> bool:
         """Writes all that was appended, here and now; whether the disk took it, within `wait_s`."""
         until_s = None if wait_s is None else self.clock.monotonic_s() + wait_s
-        if self._retry_due_s and self._in_flight is None:
+        if (self._retry_due_s or self._removed) and self._in_flight is None:
             # Also if the streams it was for are gone: somebody may wait for it, and the alarm is over.
             self._retry_due_s = 0.0
             self._submit()
@@ -515,7 +584,7 @@ class StreamStore:
         """The segment is full and safe."""
         path = os.path.join(stream.directory, index_name(segment.first_offset))
         octets = segment.encode_index()
-        self._full.append(segment)
+        self._full.append((stream, segment))
 
         def write() -> None:
             if segment.dropped:
@@ -590,7 +659,10 @@ class StreamStore:
     def read(self, stream: StreamLog, segment: StreamSegment, at: int, size: int) -> bytes:
         path = os.path.join(stream.directory, segment.name)
         handle = self._handles.get(path)
-        if handle is None:
+        removed = self._removed.get(path)
+        if removed is not None:
+            handle = removed[2]  # the writer may be done with it, but it is closed on this thread
+        elif handle is None:
             handle = self._handles[path] = self.disk.open_to_read(path)
             if len(self._handles) > HANDLES_MAX:
                 self.disk.let_go(self._handles.popitem(last=False)[1])
@@ -615,7 +687,11 @@ class StreamStore:
         if self.sync is SyncPolicy.INTERVAL:
             self.sync = SyncPolicy.ALWAYS  # there is no next time
         is_safe = self.commit_now()
-        if is_safe and self._unsynced:
+        for stream in self.logs.values():
+            for segment in stream.segments:
+                if segment.octets:
+                    self._keep_removed(stream, segment)  # nobody may have written to it since
+        if is_safe and (self._unsynced or self._removed):
             self._submit()
             is_safe = self.commit_now()
         if not is_safe:
@@ -626,6 +702,7 @@ class StreamStore:
                 self.remove(stream)
         self._worker.close()
         self._worker.collect()
+        self._tell_of_removed()
         if is_safe and self.promises is not None:
             self._note_end(self.promises)
         self.abandon()
@@ -641,8 +718,24 @@ class StreamStore:
                 self._let_go(segment)
         while self._handles:
             self.disk.let_go(self._handles.popitem()[1])
+        for of_removed in (*self._removed.values(), *self._replaced):
+            self.disk.let_go(of_removed[2])
+        self._removed.clear()
+        self._replaced.clear()
         if self.promises is not None:
             self.promises.close()
+
+    def _tell_of_removed(self) -> None:
+        """The broker ends, and with it what only an open file has."""
+        for path, (_, segment, _) in self._removed.items():
+            if segment.octets and not segment.dropped:
+                log.error(
+                    "%s was removed and could not be written again: "
+                    "offsets %d to %d are lost unless it is put back",
+                    path,
+                    segment.first_offset,
+                    segment.end_offset - 1,
+                )
 
     def _sync_files(self, stream: StreamLog, start: int) -> None:
         """Segments with offsets from `start` on."""

@@ -69,3 +69,29 @@ def test_no_key_is_lost_while_a_checkpoint_is_written() -> None:
         assert recovered_keys(moment) == keys
     disk.kill()
     assert recovered_keys(disk) == keys
+
+
+def test_a_journal_at_rest_writes_no_checkpoint_after_the_other() -> None:
+    """Where segments that hold no values are two thirds empty, and the values fill most of a segment."""
+    disk = SimulatedDisk(random.Random(1))
+    clock = SimulatedClock(random.Random(1))
+    options = JournalOptions(threaded=False, segment_octets=8192, rewrite_delay_ms=0)
+    journal = Journal.open(DIRECTORY, disk, options, clock)
+    journal.recover(Told())
+    entries = [journal.append_entry((1,), b"", bytes(800)) for _ in range(40)]
+    for n in range(60):
+        journal.put_value(b"key%02d" % n, b"value" * 15)
+    for _ in range(10):
+        journal.append_settle(1, journal.append_entry((1,), b"", bytes(1000)))
+    for at, sequence in enumerate(entries):
+        if at % 3:
+            journal.append_settle(1, sequence)
+    journal.commit_now()
+    written = []
+    for _ in range(60):
+        clock.now_s += 1
+        journal.tick()
+        written.append(journal.next_sequence)
+    assert journal.reclaimer.checkpoint_sequence, "a checkpoint was written"
+    assert written[-20] == written[-1], "the journal writes and writes"
+    assert sum(segment.end for segment in journal.segments.values()) < 6 * 8192

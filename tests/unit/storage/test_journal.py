@@ -18,6 +18,7 @@ from flintmq.errors import StorageFault, UnreadableFault
 from flintmq.storage.disk import Commit, Disk
 from flintmq.storage.inspection.journal_inspection import check
 from flintmq.storage.journal.journal import BEHIND_OCTETS, Journal
+from flintmq.storage.journal.overflow import Overflow
 from flintmq.storage.journal.reclaim import ObligedSegments
 from flintmq.storage.journal.report import RecoveryReport
 from flintmq.storage.journal.segment import Segment
@@ -135,6 +136,52 @@ def test_a_backlog_has_a_file_prepared_for_its_next_segment(tmp_path: Path) -> N
         journal.tidier.collect()
     assert spares == [1] * len(spares)
     assert len(spares) > 2
+    journal.close()
+
+
+@pytest.mark.parametrize("ends", [Journal.close, Journal.abandon])
+def test_nothing_is_written_once_the_journal_is_closed(
+    tmp_path: Path, ends: Callable[[Journal], None]
+) -> None:
+    """The prepared file took the place of the last segment, and all in it was lost."""
+    journal, _, _ = opened(tmp_path, JournalOptions(threaded=False, segment_octets=1 << 20))
+    kept = []
+    while journal.next_segment < 3 or not list(tmp_path.glob("spare.*")):
+        kept.append(journal.append_entry((1,), b"", bytes(10_000)))
+        journal.commit_now()
+        journal.tidier.collect()
+    ends(journal)
+    files = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    journal.append_entry((1,), b"", b"too late")
+    journal.end_batch()
+    journal.collect()
+    journal.tick()
+    with pytest.raises(StorageFault, match="closed"):
+        journal.commit_now()
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == files
+    journal, told, report = opened(tmp_path)
+    assert [entry[0] for entry in told.entries] == kept
+    assert not report.damaged
+    journal.close()
+
+
+def test_a_prepared_file_never_takes_the_place_of_a_segment(tmp_path: Path) -> None:
+    """A segment that is written to and has no open file any more is left, and its batch goes elsewhere."""
+    journal, _, _ = opened(tmp_path, JournalOptions(threaded=False, segment_octets=1 << 20))
+    kept = []
+    while journal.next_segment < 3 or not list(tmp_path.glob("spare.*")):
+        kept.append(journal.append_entry((1,), b"", bytes(10_000)))
+        journal.commit_now()
+        journal.tidier.collect()
+    current = journal.segments[journal.next_segment - 1]
+    handle, current.handle = current.handle, -1
+    os.close(handle)
+    kept.append(journal.append_entry((1,), b"", b"at the end"))
+    journal.commit_now()
+    journal.close()
+    journal, told, report = opened(tmp_path)
+    assert [entry[0] for entry in told.entries] == kept
+    assert not report.damaged
     journal.close()
 
 
@@ -581,6 +628,16 @@ def test_a_file_of_another_size_is_no_spare(tmp_path: Path) -> None:
     journal.close()
 
 
+def test_the_overflow_names_the_data_directory_whose_disk_is_full(tmp_path: Path) -> None:
+    disk = CountedDisk()
+    options = JournalOptions(threaded=False, segment_octets=1 << 16, disk_free_octets_min=1000)
+    overflow = Overflow.open(str(tmp_path / "overflow"), disk, options)
+    disk.free = 0
+    overflow.journal.require_free(1 << 21)
+    assert overflow.journal.alarm.startswith(f"{tmp_path} has 0 octets free, less than the ")
+    overflow.journal.close()
+
+
 def test_the_room_that_must_be_free_is_changed_while_the_journal_is_open(tmp_path: Path) -> None:
     disk = CountedDisk()
     options = JournalOptions(threaded=False, segment_octets=1 << 16, disk_free_octets_min=1000)
@@ -827,15 +884,52 @@ def test_without_syncs_a_removed_segment_does_not_keep_others_from_being_dropped
     journal.close()
 
 
+class PartlyUnreadableDisk(Disk):
+    unreadable = ""
+
+    def read(self, handle: int, at: int, count: int) -> bytes:
+        if self.unreadable and str(self.path_of(handle)).endswith(self.unreadable):
+            raise OSError(errno.EIO, "Input/output error")
+        return super().read(handle, at, count)
+
+
+@pytest.mark.parametrize("kept_every", [0, 50])
+def test_a_segment_that_cannot_be_read_does_not_keep_the_room_of_others(
+    tmp_path: Path, kept_every: int
+) -> None:
+    disk = PartlyUnreadableDisk()
+    clock = MovableClock()
+    journal = Journal.open(str(tmp_path), disk, SMALL, clock)
+    journal.recover(Told())
+    first, *others = [journal.append_entry((1,), b"", bytes(1000)) for _ in range(300)]
+    journal.commit_now()
+    disk.unreadable = f"{1:016d}.segment"
+    journal.settle_many(1, others)
+    settle_down(journal)
+    kept: list[int] = []
+    for _ in range(10):
+        sequences = [journal.append_entry((1,), b"", bytes(1000)) for _ in range(300)]
+        journal.commit_now()
+        kept += sequences[::kept_every] if kept_every else []
+        journal.settle_many(1, [each for each in sequences if each not in kept])
+        settle_down(journal)
+        clock.ahead_s += 60
+        settle_down(journal)
+    assert 1 in journal.segments
+    assert len(list(tmp_path.glob("*.segment"))) < 12
+    assert journal.read_entries(kept) == [(b"", bytes(1000))] * len(kept)
+    disk.unreadable = ""
+    clock.ahead_s += 60
+    settle_down(journal)
+    assert not journal.victims
+    assert journal.read_entries([first, *kept]) == [(b"", bytes(1000))] * (1 + len(kept))
+    journal.close()
+    journal, told, _ = opened(tmp_path)
+    assert [sequence for sequence, *_ in told.entries] == [first, *kept]
+    journal.close()
+
+
 def test_victims_that_can_be_read_do_not_wait_for_one_that_cannot_be(tmp_path: Path) -> None:
-    class PartlyUnreadableDisk(Disk):
-        unreadable = ""
-
-        def read(self, handle: int, at: int, count: int) -> bytes:
-            if self.unreadable and str(self.path_of(handle)).endswith(self.unreadable):
-                raise OSError(errno.EIO, "Input/output error")
-            return super().read(handle, at, count)
-
     disk = PartlyUnreadableDisk()
     clock = MovableClock()
     journal = Journal.open(str(tmp_path), disk, SMALL, clock)

@@ -562,6 +562,30 @@ def test_files_that_are_removed_with_it_are_told_until_they_are_back(
     store.close()
 
 
+def test_a_look_for_many_files_that_are_missed_lists_each_directory_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A list takes the longer the more files there are, and everybody waits for it."""
+    store = open_store(tmp_path)
+    log = store.create(7, StreamOptions(segment_octets=2000))
+    fill(store, log, 200)
+    for file in tmp_path.rglob("*" + SEGMENT_SUFFIX):
+        file.unlink()
+    fill(store, log, 1)
+    assert len(store.missing) > 3
+    listed: list[str] = []
+    found = store.disk.list
+
+    def noted(path: str) -> list[str]:
+        listed.append(path)
+        return found(path)
+
+    monkeypatch.setattr(store.disk, "list", noted)
+    store.tick()
+    assert listed == [log.directory]
+    store.close()
+
+
 class UncopiableDisk(Disk):
     """At one step of a copy it fails, as often as is wanted."""
 

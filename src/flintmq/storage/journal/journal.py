@@ -162,7 +162,8 @@ class Journal(Appender):
     def end_batch(self) -> None:
         """Hand what was appended to the writer, or leave it to grow while one is in flight."""
         self.flush_settles()
-        if self._batch.fill and self._in_flight is None and not self._retry_due_s and not self.held:
+        is_free = self.opened and self._in_flight is None and not self._retry_due_s and not self.held
+        if self._batch.fill and is_free:
             self._submit()
 
     def hold(self, why: str) -> None:
@@ -207,7 +208,9 @@ class Journal(Appender):
             return self._write_error
         if self._in_flight is not None and not self._worker.pending:
             return f"a bug keeps what was written to {self.directory} from being promised: see the log"
-        return self.held if self._batch.fill else ""
+        if not self._batch.fill:
+            return ""
+        return self.held if self.opened else f"the journal in {self.directory} is closed"
 
     def _write_all(self) -> None:
         """Returns when nothing is on its way to the disk, nor waits for what is."""
@@ -218,6 +221,8 @@ class Journal(Appender):
 
     def collect(self) -> None:
         """Take notice of what the threads have done; call it after `wake`."""
+        if not self.opened:
+            return  # what follows from it would touch a directory that may be another process's by now
         self._worker.collect()
         self.tidier.collect()
         if self._in_flight is None:
@@ -225,6 +230,8 @@ class Journal(Appender):
 
     def tick(self) -> None:
         """Due work: syncs by interval, attempts after a failure, rewriting. Call it a few times a second."""
+        if not self.opened:
+            return
         now_s = self.clock.monotonic_s()
         self._look()
         self.collect()
@@ -683,7 +690,11 @@ class Journal(Appender):
             self.abandon()
 
     def abandon(self) -> None:
-        """End the threads and let go of the directory, and write nothing: as the end of the process does."""
+        """End the threads and let go of the directory, and write nothing: as the end of the process does.
+
+        What is appended afterwards goes nowhere, and is promised to nobody.
+        """
+        self.opened = False
         self._worker.close()
         self.tidier.close()
         if self.promises is not None:

@@ -45,6 +45,8 @@ SEQUENCE_MAX = (1 << 64) - 1
 SPARE_SHARE = 0.5
 # A disk that fails to read takes its time over it, and everybody waits for that.
 READ_AGAIN_S = 10.0
+# While some wait for the disk, so many are being copied at most: each record of settles names all of them.
+VICTIMS_MAX = 16
 # Between two trials whether the disk takes a file again: so many times the pause between attempts to write.
 TRIAL_PAUSE = 5
 # To look for a record at one place takes as long as to copy so much.
@@ -105,9 +107,10 @@ class Reclaimer:
         self._damage = (0, 0)
         self._searched_to = 0
         self._looked_octets = 0
-        # Victims that the disk did not give back, as was told, and when they are asked for again.
+        # Victims that the disk did not give back, as was told, and when the next of them is asked for again.
         self._unreadable: set[int] = set()
-        self._read_due_s = 0.0
+        self._again_due_s = 0.0
+        self._read_due_s = 0.0  # when others are
         # What the disk did not take, and when a trial is due.
         self._refused_octets = 0
         self._trial_due_s = 0.0
@@ -208,7 +211,11 @@ class Reclaimer:
         self._journal.spools.synced(self._journal.synced_sequence)
         if self.is_held:
             return  # a rewrite would only take room, as nothing could be dropped after it
-        if self._journal.victims:
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """With a victim that can be read, or another one: what the disk does not give keeps only its own."""
+        if self._has_victim():
             self._rewrite_step()
         elif self.dropping is None:
             self._choose()
@@ -251,34 +258,54 @@ class Reclaimer:
             self.space_alarm = ""
         elif not self.space_alarm:
             said = f"{free} octets free, less than the {least} of disk_free_bytes_min"
-            self.space_alarm = f"{journal.directory} has {said}"
+            # The overflow lies in the data directory, whose disk the limit is about.
+            is_overflow = journal.options.ephemeral
+            place = os.path.dirname(journal.directory) if is_overflow else journal.directory
+            self.space_alarm = f"{place} has {said}"
         journal.refresh_alarm()
 
     # Choosing
 
     def _choose(self) -> None:
         journal = self._journal
-        used = 0
+        used = behind_values = 0
         needed = journal.value_octets
         sparsest: Segment | None = None
-        share = 1.0
+        share = values_share = 1.0
         for segment in journal.segments.values():
             keep = segment.needed_octets()
             needed += keep
             if not segment.sealed:
                 continue
             used += segment.end
-            if keep < share * segment.end and self._settled(segment):
+            if segment.number in journal.victims or not self._settled(segment):
+                continue  # it waits for the disk
+            if segment.value_sequence >= max(self.checkpoint_sequence, 1):
+                behind_values += segment.end - keep
+                values_share = min(values_share, keep / segment.end)
+            elif keep < share * segment.end:
                 sparsest = segment
                 share = keep / segment.end
-        if sparsest is None or (share > 0.0 and not self._sparse_for_long(used > 1.75 * needed)):
-            return
-        if sparsest.value_sequence >= max(self.checkpoint_sequence, 1):
-            if self._worth_checkpoint(used - needed):
+        # A checkpoint gives back what lies beside values and is not needed, and writes the values once more.
+        gain = behind_values - journal.value_octets
+        if values_share <= share and self._worth_checkpoint(gain):
+            if values_share == 0.0 or self._may_copy(used > 1.75 * needed):
                 self._begin_checkpoint()
             return
-        journal.victims.append(sparsest.number)
-        self._begin_rewrite()
+        if sparsest is None or (share > 0.0 and not self._may_copy(used > 1.75 * needed)):
+            return
+        self._set_aside()
+        journal.victims.insert(0, sparsest.number)
+        self._take_up()
+        self._rewrite_step()
+
+    def _may_copy(self, sparse: bool) -> bool:
+        """Whether one more segment may be copied, of which something is needed."""
+        is_sparse = self._sparse_for_long(sparse)
+        if not self._journal.victims:
+            return is_sparse
+        is_due = self._journal.clock.monotonic_s() >= self._read_due_s
+        return is_sparse and is_due and len(self._journal.victims) < VICTIMS_MAX
 
     def _sparse_for_long(self, sparse: bool) -> bool:
         """Has too much been unneeded for rewrite_delay_ms?"""
@@ -294,11 +321,15 @@ class Reclaimer:
         """Is everything that this segment's account rests on synced?"""
         return segment.safe and segment.touched <= self._journal.synced_sequence
 
-    def _worth_checkpoint(self, garbage: int) -> bool:
-        """A checkpoint writes all values: only for at least as much room, and one at a time."""
+    def _worth_checkpoint(self, gain: int) -> bool:
+        """A checkpoint writes all values: only for at least as much room, and one at a time.
+
+        What lies elsewhere does not count: a segment that the disk does not give back would have them
+        written for ever.
+        """
         if self._checkpoint_keys is not None or self._checkpoint_last:
             return False
-        return garbage >= max(self._journal.value_octets, self._journal.options.segment_octets // 2)
+        return gain >= max(self._journal.value_octets, self._journal.options.segment_octets // 2)
 
     # Checkpoint
 
@@ -334,9 +365,31 @@ class Reclaimer:
 
     # Rewriting
 
-    def _begin_rewrite(self) -> None:
+    def _has_victim(self) -> bool:
+        """Whether there is one to go on with, which is the first of them then."""
+        if self.dropping is not None or self._emptied_sequence:
+            return bool(self._journal.victims)
+        victims = self._journal.victims
+        for _ in range(len(victims)):
+            if not self._is_waiting(self._journal.segments[victims[0]]):
+                return True
+            self._put_last()
+        return False
+
+    def _is_waiting(self, segment: Segment) -> bool:
+        """Whether the disk would have to give it, and is not to be asked yet."""
+        due_s = self._again_due_s if segment.number in self._unreadable else self._read_due_s
+        return segment.needed_octets() > 0 and self._journal.clock.monotonic_s() < due_s
+
+    def _set_aside(self) -> None:
+        """Notes how far the first victim has been copied, as another one has its turn."""
+        if self._journal.victims:
+            self._copied_to[self._journal.victims[0]] = self._at
+
+    def _put_last(self) -> None:
+        self._set_aside()
+        self._journal.victims.append(self._journal.victims.pop(0))
         self._take_up()
-        self._rewrite_step()
 
     def _take_up(self) -> None:
         """The first victim's turn: from its beginning, or from where it had to wait."""
@@ -358,8 +411,6 @@ class Reclaimer:
             return
         if segment.needed_octets() == 0:
             self._at = segment.end
-        elif journal.clock.monotonic_s() < self._read_due_s:
-            return
         copied = 0
         self._obliged = None
         try:
@@ -379,11 +430,14 @@ class Reclaimer:
     def _cannot_read(self, segment: Segment, failure: OSError) -> None:
         """Its record at hand stays where it is, and is tried again in a while, from a file opened anew.
 
-        Other victims have their turn before.
+        Other victims have their turn before. After the first failure of a segment these wait as well, as the
+        whole disk may fail.
         """
         journal = self._journal
         journal.reader.close_one(segment.number)
-        self._read_due_s = journal.clock.monotonic_s() + READ_AGAIN_S
+        self._again_due_s = journal.clock.monotonic_s() + READ_AGAIN_S
+        if segment.number not in self._unreadable:
+            self._read_due_s = self._again_due_s
         if segment.number not in self._unreadable and not journal.missing:
             self._unreadable.add(segment.number)
             log.error(
@@ -392,9 +446,7 @@ class Reclaimer:
                 journal.directory,
                 failure.strerror or failure,
             )
-        self._copied_to[segment.number] = self._at
-        journal.victims.append(journal.victims.pop(0))
-        self._take_up()
+        self._put_last()
 
     def _record(self, segment: Segment, place: int) -> tuple[bytes, int, int]:
         """The record at a place of the segment: octets that hold it, where in them, and its length, or 0."""
@@ -500,20 +552,21 @@ class Reclaimer:
             moved_into = [n for n, each in journal.segments.items() if each.moved and each is not segment]
 
         recycled: list[str] = []  # the spare, once it is there
+        unnamed: list[int] = []  # the segment, if somebody has removed its file before
 
         def remove() -> None:
             present = set(journal.disk.list(journal.directory))
             self._forget_abandoned(cut, leftovers, present)
             is_there = segment_name(number) in present
             if not is_there:
-                self._unnamed.add(number)
+                unnamed.append(number)
             # What is live in a file that was removed is copied from the open one, or waits for it.
             to_sync = [each for each in moved_into if segment_name(each) in present]
             if self._remove_file(number, spare, to_sync, is_there):
                 recycled.append(spare)
             journal.disk.sync_directory(journal.directory)
 
-        journal.tidier.submit(remove, lambda error: self._dropped(recycled, leftovers, error))
+        journal.tidier.submit(remove, lambda error: self._dropped(recycled, unnamed, leftovers, error))
 
     def remove_put_back(self, present: set[str]) -> None:
         """A removed file that is put back when what was live in it lies elsewhere goes again.
@@ -569,7 +622,9 @@ class Reclaimer:
             disk.delete(path)
         return bool(spare)
 
-    def _dropped(self, recycled: list[str], leftovers: list[int], error: OSError | None) -> None:
+    def _dropped(
+        self, recycled: list[str], unnamed: list[int], leftovers: list[int], error: OSError | None
+    ) -> None:
         segment = self.dropping
         journal = self._journal
         self.dropping = None
@@ -580,6 +635,7 @@ class Reclaimer:
                 self._delete_quietly(spare)
             return
         self._leftovers.difference_update(leftovers)
+        self._unnamed.update(unnamed)
         journal.writer.spares.extend(recycled)
         del journal.segments[segment.number]
         journal.forget_segment(segment.number)
@@ -588,9 +644,5 @@ class Reclaimer:
         self._journal.victims.remove(segment.number)
         self._unreadable.discard(segment.number)
         self._take_up()
-        if self.is_held:
-            return
-        if self._journal.victims:
-            self._rewrite_step()
-        else:
-            self._choose()
+        if not self.is_held:
+            self._go_on()

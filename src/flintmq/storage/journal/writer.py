@@ -180,7 +180,7 @@ class BatchWriter:
         for piece in batch.pieces:
             segment = piece.segment
             if segment.handle < 0:
-                self._create(segment)
+                self._create(segment, piece.at)
                 created = True
             head = 0 if piece.at else layout.SEGMENT_HEAD
             start = piece.start + head
@@ -207,8 +207,12 @@ class BatchWriter:
         """Forget what was written and not synced: it will be written elsewhere."""
         self._unsynced = []
 
-    def _create(self, segment: Segment) -> None:
+    def _create(self, segment: Segment, at: int) -> None:
+        """A file for a segment that has none yet; `at` is where the first octets of it are to go."""
         path = os.path.join(self._directory, segment_name(segment.number))
+        if at:
+            # A new file under this name would take the place of what was promised.
+            raise OSError(errno.EBADF, "a segment that is not full was closed", path)
         if segment.capacity == self._segment_octets and self.spares:
             self._disk.rename(os.path.join(self._directory, self.spares.popleft()), path)
             segment.handle = self._disk.open(path)

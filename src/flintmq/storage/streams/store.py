@@ -394,15 +394,17 @@ class StreamStore:
 
     def _look_for_missing(self) -> None:
         """Files that are back, or not wanted any more, are missed no longer."""
+        present: dict[str, set[str]] = {}  # by directory: a stream may miss thousands of files
         for path, (stream, segment) in list(self.missing.items()):
             if segment.dropped or stream.deleted:
                 del self.missing[path]
                 continue
-            try:
-                is_back = segment.name in self.disk.list(stream.directory)
-            except OSError:
-                continue
-            if is_back:
+            if stream.directory not in present:
+                try:
+                    present[stream.directory] = set(self.disk.list(stream.directory))
+                except OSError:
+                    present[stream.directory] = set()
+            if segment.name in present[stream.directory]:
                 del self.missing[path]
                 log.warning("%s is back", path)
 

@@ -67,3 +67,7 @@ class StorageFault(FlintError):
 
 class ConfigFault(FlintError):
     """A setting is wrong; the text says which one and what to do."""
+
+
+class NotRegularFile(ConfigFault):
+    """What is to be read while the broker runs is a pipe or the like: it might never give anything."""

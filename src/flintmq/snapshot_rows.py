@@ -27,6 +27,8 @@ class QueueRow(NamedTuple):
     consumers: int
     ready: int
     unacked: int
+    delayed: int  # messages that wait for a retry; they are neither ready nor unacked
+    delayed_returns: int  # how often these have come back, together
     ready_bytes: int  # of what is in memory
     paged: int  # messages that lie on disk only
     paged_bytes: int  # of their bodies

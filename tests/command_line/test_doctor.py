@@ -128,6 +128,36 @@ def test_a_message_that_was_forgotten(
         queue.delete()
 
 
+def test_messages_that_fail_each_retry(findings: Look, connection: Connection) -> None:
+    # What is nacked is ready again at once, what is rejected waits.
+    retries = {"x-delayed-retry-type": "failed", "x-delayed-retry-min": 600_000}
+    with connection.channel(confirm=True, prefetch=checks.RETRYING) as channel:
+        queue = channel.queue("failing", arguments=retries)
+        channel.publish_many([b"x"] * checks.RETRYING, routing_key="failing")
+        with queue.consume(timeout_s=5) as consumer:
+            held = [message for _ in range(checks.RETRYING) for message in consumer.take(1, timeout_s=5)]
+            for message in held:
+                message.reject(requeue=True)
+            connection.request("broker.info")
+            assert findings() == {}  # each has failed once
+        queue.purge()
+        channel.publish_many([b"x"] * checks.RETRYING, routing_key="failing")
+        with queue.consume(timeout_s=5) as consumer:
+            for _ in range(checks.RETURNS_EACH - 1):
+                for _ in range(checks.RETRYING):
+                    (message,) = consumer.take(1, timeout_s=5)
+                    message.nack(requeue=True)
+            for _ in range(checks.RETRYING):
+                (message,) = consumer.take(1, timeout_s=5)
+                message.reject(requeue=True)
+            connection.request("broker.info")
+            (kind,) = (found := findings())
+            assert kind == "messages fail each retry"
+            assert found[kind]["seen"] == f"{checks.RETRYING} messages of queue 'failing' wait for a retry"
+            assert (found[kind]["object_type"], found[kind]["object_name"]) == ("queue", "failing")
+        queue.delete()
+
+
 def test_a_message_that_its_consumer_gives_back_again_and_again(
     findings: Look, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:

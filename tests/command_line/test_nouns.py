@@ -60,6 +60,32 @@ def test_a_queue_from_its_declaration_to_its_end(flintmq: Command) -> None:
     assert "no queue 'orders'" in gone.err
 
 
+def test_messages_that_wait_for_a_retry_are_shown_wherever_queues_are(
+    flintmq: Command, broker: BrokerProcess
+) -> None:
+    flintmq("declare queue later -a x-delayed-retry-type=all -a x-delayed-retry-min=600000")
+    flintmq("publish later --lines", "one\ntwo\nthree\n")
+    with connect(f"amqp://localhost:{broker.port}") as connection, connection.channel() as channel:
+        for _ in range(2):
+            message = channel.get("later")
+            assert message is not None
+            message.reject(requeue=True)
+    (row,) = flintmq("queues later --json").document
+    assert [row[f"messages_{kind}"] for kind in ("ready", "unacked", "delayed")] == [1, 0, 2]
+    assert flintmq("queues later --columns messages_delayed --no-headers").out.split() == ["2"]
+    assert "delayed" in flintmq("queues later").lines[0].split()
+    assert "delayed 2" in flintmq("top --count 1").out
+    assert flintmq("status --json").document["messages_delayed"] == 2
+    facts = dict(line.split("  ", 1) for line in flintmq("status").lines)
+    assert facts["messages delayed"].strip() == "2"
+    listed = flintmq("ctl -q list_queues --no-table-headers name messages messages_delayed").lines
+    assert "later\t1\t2" in listed
+    assert flintmq("purge later -y").out == "3 messages purged\n"
+    (row,) = flintmq("queues later --json").document
+    assert row["messages_delayed"] == 0
+    flintmq("delete queue later -y")
+
+
 def test_virtual_hosts_count_queues_that_somebody_has_declared(flintmq: Command) -> None:
     """Not those of direct reply-to, one of which the command itself uses."""
     declared = len(flintmq("queues --json").document)
@@ -566,3 +592,20 @@ def test_a_reader_that_has_seen_enough(flintmq: Command) -> None:
     with os.fdopen(write, "w") as pipe:
         done = subprocess.run(command, stdout=pipe, stderr=subprocess.PIPE, text=True, timeout=30)
     assert (done.returncode, done.stderr) == (1, "")
+
+
+def test_definitions_that_are_refused_in_part_say_how_to_import_the_rest(
+    flintmq: Command, tmp_path: Path
+) -> None:
+    file = tmp_path / "definitions.json"
+    file.write_text(
+        '{"queues": [{"name": "rest", "vhost": "/", "durable": true}],'
+        ' "exchanges": [{"name": "x", "vhost": "/", "type": "x-unheard-of", "durable": true}]}'
+    )
+    for task in ("check", "import"):
+        said = flintmq(f"definitions {task} {file}")
+        assert said.status == 1
+        assert said.lines[-1].startswith("nothing was changed; flintmq definitions import --partial ")
+    said = flintmq(f"definitions import --partial {file}")
+    assert (said.status, said.lines[-1]) == (1, "changed: 1 queues; as they were: 0")
+    assert flintmq("delete queue rest --yes").status == 0

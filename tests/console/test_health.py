@@ -9,6 +9,8 @@ from console_browser import Console
 from management_http import Http
 from playwright.sync_api import expect
 
+from flintmq.client import connect
+
 NOW_MS = 1_794_975_000_000
 
 
@@ -123,6 +125,37 @@ def test_a_consumer_that_acks_nothing_is_not_shown_as_up(console: Console, api: 
     expect(console.row("slow")).to_contain_text("the client reads slowly")
     expect(console.row("second")).to_contain_text("waiting")
     expect(console.row("well").locator(".badge-good")).to_have_text("up")
+
+
+def test_messages_that_wait_for_a_retry_are_shown_and_told_before_they_are_lost(
+    console: Console, api: Http
+) -> None:
+    retries = {"x-delayed-retry-type": "all", "x-delayed-retry-min": 600_000}
+    api.ok("PUT", "queues/%2F/later", {"arguments": retries})
+    try:
+        url = f"amqp://guest:guest@127.0.0.1:{api.amqp_port}"
+        with connect(url) as connection, connection.channel(confirm=True) as channel:
+            channel.publish_many([b"x"] * 2, routing_key="later")
+            for _ in range(2):
+                message = channel.get("later")
+                assert message is not None
+                message.reject(requeue=True)
+        console.open("queues/%2F/later")
+        figures = console.page.locator(".figure")
+        expect(figures.filter(has_text="Delayed")).to_contain_text("2")
+        details = console.page.get_by_role("region", name="Details")
+        expect(details).to_contain_text("2 wait for a retry, and are shown here once it is due")
+        console.page.get_by_role("button", name="Purge").click()
+        dialog = console.page.get_by_role("dialog")
+        expect(dialog).to_contain_text("2 messages are lost for good, with 2 that wait for a retry.")
+        dialog.get_by_role("button", name="Cancel").click()
+        console.open("queues?sort=messages_delayed&desc=1")
+        row = console.page.get_by_role("row").filter(has_text="later").first
+        expect(row.locator("[data-title=Delayed]")).to_have_text("2")
+        console.open("overview")
+        expect(console.page.locator(".figure").filter(has_text="Delayed")).to_contain_text("2")
+    finally:
+        api.ok("DELETE", "queues/%2F/later")
 
 
 def test_messages_of_streams_do_not_wait(console: Console, api: Http) -> None:

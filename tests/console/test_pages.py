@@ -423,3 +423,29 @@ def test_who_monitors_is_shown_no_administration(stranger: Console) -> None:
     for where in ("queues", "hosts", "policies", "journal", "connections"):
         stranger.open(where)
     assert stranger.faults == []
+
+
+def test_a_page_for_administrators_says_so_to_others_and_does_not_sign_them_out(stranger: Console) -> None:
+    stranger.sign_in("alice", "alice-secret")
+    stranger.settled()
+    for where in ("users", "users/guest", "log"):
+        stranger.open(where)
+        expect(stranger.page.locator("main")).to_contain_text("It takes the tag administrator")
+    stranger.open("queues")
+    expect(stranger.page.get_by_role("heading", name="Queues")).to_be_visible()
+    assert stranger.faults == []
+
+
+def test_who_may_not_do_something_is_told_and_stays_signed_in(stranger: Console) -> None:
+    stranger.sign_in("alice", "alice-secret")
+    stranger.settled()
+    stranger.open("queues")
+    stranger.button("New queue").click()
+    stranger.fill(name="not-for-alice")
+    stranger.dialog.get_by_role("button", name="Declare", exact=True).click()
+    expect(stranger.dialog.get_by_role("alert")).to_be_visible()
+    expect(stranger.page.get_by_role("button", name="alice · Sign out")).to_be_visible()
+    # Where the session itself is over, the page asks for the password.
+    stranger.page.context.clear_cookies()
+    stranger.dialog.get_by_role("button", name="Declare", exact=True).click()
+    expect(stranger.page.get_by_role("button", name="Sign in")).to_be_visible()

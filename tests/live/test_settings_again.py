@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -79,6 +81,28 @@ LATER = "settings that have changed and need a restart to hold: "
 
 def test_nothing_has_changed(reading: Reading) -> None:
     assert "SIGHUP: the settings have not changed" in reading.hang_up()
+
+
+def test_a_fifo_in_the_place_of_the_file_does_not_stop_the_broker(reading: Reading) -> None:
+    reading.file.unlink()
+    os.mkfifo(reading.file)
+    told = reading.hang_up()
+    assert f"stay in force: {reading.file}: not a regular file, and so read at the start alone" in told
+    assert reading.may_log_in("ann")
+    reading.file.unlink()
+    assert "SIGHUP: the settings have not changed" in reading.again(FIRST)
+
+
+def test_a_broker_starts_with_settings_from_a_pipe(tmp_path: Path) -> None:
+    """As a shell gives them by --config <(...)."""
+    fifo = tmp_path / "settings"
+    os.mkfifo(fifo)
+    threading.Thread(target=fifo.write_text, args=(FIRST,), daemon=True).start()
+    with BrokerProcess("--host", "127.0.0.1", "--config", str(fifo)) as broker:
+        reading = Reading(broker, fifo)
+        assert reading.may_log_in("ann")
+        assert f"{fifo}: not a regular file" in reading.hang_up()
+        assert reading.may_log_in("ann")
 
 
 def test_users_come_change_and_go(reading: Reading) -> None:

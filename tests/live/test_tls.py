@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import socket
@@ -95,6 +96,11 @@ def test_certificates_are_read_again_at_sighup(authority: Authority) -> None:
             certificate.write_text("no certificate")
             broker.process.send_signal(signal.SIGHUP)
             broker.wait_for(re.compile("ERROR the certificates stay as they were: tls.certificate = "))
+            assert shown(port, context) == renewed
+            certificate.unlink()
+            os.mkfifo(certificate)
+            broker.process.send_signal(signal.SIGHUP)
+            broker.wait_for(re.compile("ERROR the certificates stay as they were: .*: not a regular file"))
             assert shown(port, context) == renewed
             connection.channel().queue_declare("q")  # who was connected before stays so
 

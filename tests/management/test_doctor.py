@@ -60,6 +60,27 @@ def test_what_is_found_names_its_object_and_what_to_do(http_api: Http, vhost: st
             time.sleep(0.2)
 
 
+def test_the_default_password_is_told_until_it_is_another(http_api: Http) -> None:
+    def is_told() -> bool:
+        (finding, *_) = [each for each in http_api.get("doctor")["findings"] if is_it(each)] or [None]
+        assert finding is None or not finding["is_urgent"]
+        return finding is not None
+
+    def is_it(finding: dict[str, Any]) -> bool:
+        return bool(finding["seen"] == "user 'guest' gets in with the password 'guest' from this machine")
+
+    assert is_told()
+    http_api.ok("PUT", "users/root", {"password": "secret", "tags": "administrator"})
+    root = http_api.as_user("root")
+    try:
+        assert root("PUT", "/api/users/guest", {"password": "other", "tags": "administrator"}).status == 204
+        assert not any(map(is_it, root.get("doctor")["findings"]))
+    finally:
+        root("PUT", "/api/users/guest", {"password": "guest", "tags": "administrator"})
+        http_api.ok("DELETE", "users/root")
+    assert is_told()
+
+
 def test_it_is_for_those_who_monitor(http_api: Http) -> None:
     http_api.ok("PUT", "users/visitor", {"password": "secret", "tags": "management"})
     try:

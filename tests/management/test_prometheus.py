@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 from broker_process import BrokerProcess
+from live.certificates import Authority
 from management_http import Http
 from prometheus_client.parser import text_string_to_metric_families
 
-from flintmq.client import connect
+from flintmq.client import ClientError, connect
+from flintmq.management.endpoints import prometheus
 from flintmq.pipelines.run.status import FlowStatus, PipelineStatus, StatusFile
 
 MANAGEMENT = re.compile(r"management on http://127\.0\.0\.1:(\d+)")
@@ -71,6 +73,63 @@ def test_each_object(http_api: Http, vhost: str) -> None:
             assert found[prefix + "messages_published_total", labels] == 1
         channels = scraped(http_api, f"/metrics/detailed?family=channel_metrics&vhost={vhost}")
         assert sum(name == "rabbitmq_detailed_channel_consumers" for name, _ in channels) == 1
+
+
+def test_logins_are_counted_by_protocol(http_api: Http) -> None:
+    def counts(protocol: str) -> list[float]:
+        time.sleep(prometheus.FRESH_S)
+        found = scraped(http_api, "/metrics")
+        names = (f"rabbitmq_auth_attempts{kind}_total" for kind in ("", "_succeeded", "_failed"))
+        return [found[name, (("protocol", protocol),)] for name in names]
+
+    before = counts("amqp091")
+    connect(f"amqp://guest:guest@127.0.0.1:{http_api.amqp_port}").close()
+    with pytest.raises(ClientError):
+        connect(f"amqp://guest:wrong@127.0.0.1:{http_api.amqp_port}")
+    assert [now - was for now, was in zip(counts("amqp091"), before, strict=True)] == [2, 1, 1]
+    assert counts("http")[0] >= 0
+
+
+def test_certificates_tell_when_they_end(tmp_path: Path) -> None:
+    signed = Authority(tmp_path, "authority").sign("served")
+    settings = tmp_path / "flintmq.toml"
+    settings.write_text(f'[tls]\nport = 0\ncertificate = "{signed.certificate}"\nkey = "{signed.key}"\n')
+    with BrokerProcess("--management-port", "0", "--config", str(settings)) as broker:
+        api = Http(int(broker.wait_for(MANAGEMENT)[1]), broker.port)
+        found = scraped(api, "/metrics")
+    labels = (("certificate", str(signed.certificate)),)
+    assert found["flintmq_certificate_expiry_timestamp_seconds", labels] > time.time()
+
+
+def test_messages_that_wait_for_a_retry(http_api: Http, vhost: str) -> None:
+    url = f"amqp://guest:guest@127.0.0.1:{http_api.amqp_port}/{vhost}"
+    retries = {"x-delayed-retry-type": "all", "x-delayed-retry-min": 600_000}
+    with connect(url) as connection, connection.channel(confirm=True) as channel:
+        channel.queue("later", arguments=retries)
+        channel.publish_many([b"x"] * 3, routing_key="later")
+        for _ in range(2):
+            message = channel.get("later")
+            assert message is not None
+            message.reject(requeue=True)
+        connection.request("broker.info")
+        labels = (("queue", "later"), ("vhost", vhost))
+        for path in ("/metrics/per-object", "/metrics/detailed?family=queue_coarse_metrics"):
+            assert scraped(http_api, path)["flintmq_queue_messages_delayed", labels] == 2
+        time.sleep(prometheus.FRESH_S)
+        assert scraped(http_api, "/metrics")["flintmq_queue_messages_delayed", ()] == 2
+        (row,) = http_api.get(f"queues/{vhost}?sort=messages_delayed&lengths_age=60&lengths_incr=5")
+        kinds = ("messages", "messages_ready", "messages_unacknowledged", "messages_delayed")
+        for counts in (
+            row,
+            http_api.get(f"queues/{vhost}/later"),
+            http_api.get(f"vhosts/{vhost}"),
+        ):
+            assert [counts[kind] for kind in kinds] == [1, 1, 0, 2]
+            assert "rate" in counts["messages_delayed_details"]
+        assert http_api.get("overview")["queue_totals"]["messages_delayed"] == 2
+        # A purge takes them, and is seen though nothing else of the queue changes.
+        http_api.ok("DELETE", f"queues/{vhost}/later/contents")
+        assert http_api.get(f"queues/{vhost}/later")["messages_delayed"] == 0
 
 
 @pytest.mark.parametrize(

@@ -113,6 +113,7 @@ INTERNAL: dict[str, dict[str, Any]] = {
     "management.changed-queues": {"virtual-host": "/", "since": 0},
     "management.authenticate": {"user": "guest", "password": "guest", "peer-address": "127.0.0.1"},
     "management.identity": {"user": "guest"},
+    "management.default-password": {},
     "management.journal": {},
     "management.exchange-counts": {"virtual-host": "/"},
     "management.queue-info": {"virtual-host": "/", "queue": "q"},

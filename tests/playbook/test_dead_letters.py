@@ -8,8 +8,11 @@ import pytest
 from playbook.dialogue import Carried, Client
 from playbook.hourglass import TimedPlaybook, letter, with_morgue
 
+from flintmq.broker.exchanges.dead_letter import FOLLOWING_MAX, WAITING_MAX, DeadLetters
 from flintmq.broker.messages.header_changes import with_delivery_count
-from flintmq.broker.messages.message import new_message
+from flintmq.broker.messages.message import Message, new_message
+from flintmq.broker.queues.queue import Queue
+from flintmq.broker.queues.queue_rules import check_arguments, combine
 from flintmq.wire import traits
 from flintmq.wire.methods import (
     BasicGet,
@@ -60,6 +63,64 @@ def test_large_messages_over_a_limit_die_in_portions() -> None:
     for _ in range(10):
         playbook.passes(1)
     assert (playbook.depth("q"), playbook.depth("morgue")) == (11, 30)
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The queues whose dead were buried."""
+    queues: list[str] = []
+    bury_one = DeadLetters.bury_one
+
+    def note(letters: DeadLetters, queue: Queue, message: Message, reason: str) -> None:
+        queues.append(queue.name)
+        bury_one(letters, queue, message, reason)
+
+    monkeypatch.setattr(DeadLetters, "bury_one", note)
+    return queues
+
+
+def test_letters_that_make_full_queues_drop_others_are_sent_in_portions(sent: list[str]) -> None:
+    """Each letter comes into four full queues, which drop a message each for it, and so on."""
+    playbook = TimedPlaybook()
+    client = playbook.client()
+    letters = playbook.broker.virtual_hosts["/"].router.dead_letters
+    names = ["q0", "q1", "q2", "q3", "q4"]
+    for name in names:
+        client.declares(name, arguments={"x-dead-letter-exchange": "amq.fanout", "x-max-length": 5})
+        client.binds(name, "amq.fanout", "")
+    most = 0
+    for number in range(60):
+        sent.clear()
+        client.publishes(names[number % 5], b"%d" % number)
+        most = max(most, len(sent))
+    assert FOLLOWING_MAX < most <= 2 * FOLLOWING_MAX
+    assert letters.waiting_bytes == sum(len(message.content) for _, message, _, _ in letters.waiting)
+    while letters.waiting:
+        playbook.passes(10)
+        assert len(letters.waiting) <= 2 * WAITING_MAX
+    playbook.passes(10)
+    assert [playbook.depth(name) for name in names] == [5] * 5
+    assert not letters.waiting_bytes
+
+
+def test_letters_into_a_queue_far_over_its_limit_have_it_drop_no_more_than_a_portion(sent: list[str]) -> None:
+    playbook = TimedPlaybook()
+    client = playbook.client()
+    host = playbook.broker.virtual_hosts["/"]
+    for name in ("a", "b"):
+        client.declares(name)
+        client.publishes(name, *[b"x"] * 3000)
+    for name, other in (("a", "b"), ("b", "a")):
+        arguments = {"x-max-length": 5, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": other}
+        rules = combine(check_arguments(arguments, name))
+        assert rules is not None
+        sent.clear()
+        playbook.queue(name).apply(rules, host)
+        assert 0 < len(sent) <= 300 + FOLLOWING_MAX
+    for _ in range(1000):
+        playbook.passes(10)
+    assert (playbook.depth("a"), playbook.depth("b")) == (5, 5)
+    assert not host.router.dead_letters.waiting
 
 
 def test_a_large_letter_takes_the_turn_of_its_client() -> None:

@@ -319,6 +319,16 @@ def test_a_past_goes_to_many_queues_in_portions(client: Client, playbook: Timed)
     assert client.gets_all("q98") == past
 
 
+def test_a_past_that_goes_nowhere_is_looked_at_in_portions(client: Client, playbook: Timed) -> None:
+    long_past(client)
+    with playbook.one_pass():
+        chores = playbook.broker.pass_work.chores
+        chores.pass_number, chores.credit = playbook.broker.pass_work.passes, 2
+        client >> methods.ExchangeBind(source="x", destination="amq.topic")
+        client.hears_nothing()
+    client << methods.ExchangeBindOk()
+
+
 @pytest.mark.parametrize("is_bound_again", [False, True])
 def test_a_binding_that_ends_meanwhile_gets_no_more(
     client: Client, playbook: Timed, is_bound_again: bool

@@ -12,7 +12,12 @@ from playbook.dialogue import Carried, Client
 from playbook.paged import PagedPlaybook
 from playbook.test_services import ask, reply_queue
 
+from flintmq.broker.queues import leases
 from flintmq.broker.queues.delivery import Delivery
+from flintmq.broker.queues.leases import lease_of
+from flintmq.broker.queues.paged_tail import READ_BYTES
+from flintmq.broker.queues.queue import Queue
+from flintmq.errors import ServiceFault
 from flintmq.wire.methods import (
     BasicCancel,
     BasicCancelOk,
@@ -29,6 +34,8 @@ from flintmq.wire.methods import (
 BODIES = [b"%d" % number * 1000 for number in range(10)]
 RETRY = {"x-delayed-retry-type": "all", "x-delayed-retry-min": 1000, "x-delayed-retry-max": 1000}
 EVERYTHING = 1 << 40
+# Of what has to be written before it waits, so much is put back at a time (queue.py).
+PORTION_BYTES = 1_048_576
 
 
 @pytest.fixture
@@ -274,6 +281,29 @@ def lease(client: Client, **more: Any) -> dict[str, Any]:
     return dict(ask(client, "queue.lease", queue="q", consumer="me", claim=True, **more))
 
 
+@pytest.mark.parametrize(("durable", "mode", "portions"), [(True, 1, 6), (False, 2, 6), (True, 2, 1)])
+def test_what_has_to_be_written_first_waits_in_portions(
+    playbook: PagedPlaybook, client: Client, durable: bool, mode: int, portions: int
+) -> None:
+    """A client may hold a gigabyte, and everybody would wait until all of it is copied."""
+    client.declares("q", durable=durable, arguments=RETRY)
+    queue = playbook.queue("q")
+    bodies = [bytes([number]) * PORTION_BYTES for number in range(6)]
+    for body in bodies:
+        client.publishes("q", body, delivery_mode=mode)
+    deliveries = [delivery for _ in bodies if (delivery := queue.take()) is not None]
+    queue.take_out(6)
+    ends = [0]
+    while ends[-1] < len(deliveries):
+        ends.append(queue.returned_together(deliveries, ends[-1]))
+    assert len(ends) - 1 == portions
+    queue.requeue(deliveries)
+    playbook.finish_pass()
+    assert (queue.waiting_count(), queue.unacked) == (6, 0)
+    later(playbook, 1001)
+    assert client.gets_all("q") == bodies
+
+
 @pytest.mark.parametrize("mode", [1, 2])
 @pytest.mark.parametrize("arguments", [{}, {"x-max-priority": 5}, {"x-message-deduplication": True}])
 def test_what_is_leased_is_read_from_disk(
@@ -421,3 +451,95 @@ def test_a_reader_gets_past_what_is_lost(playbook: PagedPlaybook, client: Client
     lose(playbook, list(queue.leases["me"].deliveries)[8:])
     found = ask(client, "lease.read", queue="q", consumer="me", epoch=held["epoch"])
     assert (found["count"], found["last"]) == (8, 10)
+
+
+def test_what_a_reader_did_not_get_has_not_come_back(
+    playbook: PagedPlaybook, client: Client, tmp_path: Path
+) -> None:
+    """A reader that asks again and again while the disk does not answer kills no message."""
+    assert playbook.broker.store is not None
+    playbook.broker.store.kept_messages = 4
+    client.declares("q", durable=True, arguments={"x-delivery-limit": 1})
+    reply_queue(client)
+    client.publishes("q", *BODIES, delivery_mode=2)
+    playbook.broker.store.journal.commit_now()
+    epochs = []
+    with away(playbook, tmp_path):
+        for _ in range(5):
+            granted = lease(client)
+            epochs.append(granted["epoch"])
+            assert (granted["first"], granted["last"]) == (1, 4)
+        assert playbook.queue("q").message_count() == 6
+    held = lease(client, start=4)
+    assert (held["first"], held["last"]) == (5, 10)
+    assert ask(client, "lease.release", queue="q", consumer="me", epoch=held["epoch"])["returned"] == 10
+    assert client.gets_all("q") == BODIES
+
+
+def test_what_was_taken_for_a_reader_that_has_lost_its_lease_has_not_come_back(
+    playbook: PagedPlaybook, client: Client
+) -> None:
+    bodies = [b"%d" % number for number in range(5000)]
+    client.declares("q", durable=True, arguments={"x-delivery-limit": 0})
+    client.publishes("q", *bodies, delivery_mode=2)
+    queue = playbook.queue("q")
+    leased = lease_of(queue, "me", 1000)
+    taking = leased.grant(0, len(bodies), EVERYTHING)
+    for _ in range(3):
+        next(taking)
+    leased.claim()
+    with pytest.raises(ServiceFault):
+        next(taking)
+    playbook.finish_pass()
+    assert (queue.message_count(), queue.unacked) == (5000, 0)
+    assert client.gets_all("q") == bodies
+
+
+def test_what_is_on_disk_already_is_not_looked_at_again(
+    playbook: PagedPlaybook, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A lease may have millions of messages, and each step of shedding finds those in memory at once."""
+    client.declares("q", durable=True)
+    client.publishes("q", *[b"%d" % number for number in range(3000)], delivery_mode=2)
+    assert playbook.broker.store is not None
+    playbook.broker.store.kept_messages = 10_000
+    leased = lease_of(playbook.queue("q"), "me", 1000)
+    for grant in range(2):
+        playbook.broker.store.kept_bytes = 0 if grant else EVERYTHING
+        for _ in leased.grant(leased.last, 1500, EVERYTHING):
+            pass
+    assert [len(leased.kept), len(leased.deliveries)] == [1500, 3000]
+    looked_at: list[Delivery] = []
+    page_out = leases.page_out
+
+    def counted(queue: Queue, deliveries: list[Delivery]) -> int:
+        looked_at.extend(deliveries)
+        return page_out(queue, deliveries)
+
+    monkeypatch.setattr(leases, "page_out", counted)
+    for _ in leased.ack(500):
+        pass
+    while leased.shed(0, 1000):
+        pass
+    assert len(looked_at) == 1000
+    assert (leased.kept_bytes, len(leased.kept)) == (0, 0)
+    assert all(delivery.message is None for delivery in leased.deliveries)
+
+
+def test_an_ack_reads_little_from_disk_at_a_time(playbook: PagedPlaybook, client: Client) -> None:
+    """Of a queue without duplicates, whose values are in the messages."""
+    client.declares("q", durable=True, arguments={"x-message-deduplication": True})
+    reply_queue(client)
+    body = bytes(READ_BYTES // 2)
+    for number in range(6):
+        client.publishes("q", body, delivery_mode=2, headers={"x-deduplication-header": str(number)})
+    queue = playbook.queue("q")
+    lease(client)
+    queue.shed(EVERYTHING)
+    assert queue.leases is not None
+    leased = queue.leases["me"]
+    steps = [len(leased.deliveries) for _ in leased.ack(6)]
+    assert steps == [5, 4, 3, 2, 1]
+    assert (leased.held_bytes, queue.unacked) == (0, 0)
+    client.publishes("q", b"again", delivery_mode=2, headers={"x-deduplication-header": "3"})
+    assert client.gets_all("q") == [b"again"]

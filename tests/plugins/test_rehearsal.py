@@ -152,16 +152,29 @@ def test_waiting_until_queues_are_empty(broker: ServedBroker, peer: Peer) -> Non
     broker.wait_until_empty()
     peer.publish(1, b"x", key="q")
     broker.published(1)
-    with pytest.raises(TimeoutError, match=r"not empty after 0.05 s: 'q' \(1 ready, 0 unacked\)"):
+    with pytest.raises(TimeoutError, match=r"not empty after 0.05 s: 'q' \(1 ready, 0 unacked, 0 delayed\)"):
         broker.wait_until_empty("q", timeout_s=SOON_S)
     peer.call(1, methods.BasicGet(queue="q"))
     peer.content(1)
-    with pytest.raises(TimeoutError, match=r"'q' \(0 ready, 1 unacked\)"):
+    with pytest.raises(TimeoutError, match=r"'q' \(0 ready, 1 unacked, 0 delayed\)"):
         broker.wait_until_empty(timeout_s=SOON_S)
     peer.send(1, methods.BasicAck(delivery_tag=1))
     broker.wait_until_empty("q")
     with pytest.raises(LookupError, match="no queue 'p': there are 'q'"):
         broker.wait_until_empty("p")
+
+
+def test_a_queue_whose_messages_wait_for_a_retry_is_not_empty(broker: ServedBroker, peer: Peer) -> None:
+    arguments = {"x-delayed-retry-type": "all", "x-delayed-retry-min": 60_000}
+    peer.call(1, methods.QueueDeclare(queue="later", arguments=arguments))
+    peer.publish(1, b"x", key="later")
+    broker.published(1)
+    peer.call(1, methods.BasicGet(queue="later"))
+    peer.content(1)
+    peer.send(1, methods.BasicNack(delivery_tag=1, requeue=True))
+    broker.wait(lambda: not broker.unacked(), 5)
+    with pytest.raises(TimeoutError, match=r"'later' \(0 ready, 0 unacked, 1 delayed\)"):
+        broker.wait_until_empty("later", timeout_s=SOON_S)
 
 
 def test_what_is_left_behind(broker: ServedBroker, peer: Peer) -> None:

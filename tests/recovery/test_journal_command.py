@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from flintmq.broker.administration import records
+from flintmq.broker.queues import leases
 from flintmq.broker.store import topology_records
+from flintmq.broker.transactions import dtx_journal
 from flintmq.cli import main
 from flintmq.cli.local.journal import value_text
+from flintmq.errors import FlintError
+from flintmq.storage import spool
 from flintmq.wire import methods
-from flintmq.wire.tables import encode_table
+from flintmq.wire.tables import FieldTable, encode_table
 
 
 @pytest.fixture
@@ -103,3 +109,77 @@ def test_topology_of_every_kind_in_words() -> None:
     )
     policy = topology_records.POLICY + encode_table({"virtual-host": "/", "name": "p", "operator": True})
     assert value_text(policy, encode_table({"pattern": "^q"})) == "operator policy 'p': pattern '^q'"
+
+
+@pytest.mark.parametrize(
+    ("kind", "identity", "value", "text"),
+    [
+        (
+            records.USER,
+            {"name": "shop"},
+            {"hash": "$scrypt$secret", "tags": ["monitoring"], "loopback-only": False, "life": 3},
+            "user 'shop': tags ['monitoring']",
+        ),
+        (records.VIRTUAL_HOST, {"name": "orders"}, {}, "virtual host 'orders'"),
+        (records.VIRTUAL_HOST, {"name": "orders"}, {"deleting": True}, "virtual host 'orders': deleting"),
+        (
+            records.PERMISSION,
+            {"user": "shop", "virtual-host": "orders"},
+            {"configure": "", "write": ".*", "read": ".*", "life": 3},
+            "permission of user 'shop' of virtual host 'orders': configure '', write '.*', read '.*'",
+        ),
+        (
+            records.TOPIC_PERMISSION,
+            {"user": "shop", "virtual-host": "/", "exchange": "amq.topic"},
+            {"write": "^a", "read": "^b", "life": 3},
+            "topic permission of user 'shop' on exchange 'amq.topic': write '^a', read '^b'",
+        ),
+        (
+            records.LIMITS,
+            {"kind": "virtual-host", "name": "orders"},
+            {"max-queues": 9, "life": 0},
+            "limits of virtual host 'orders': max-queues 9",
+        ),
+        (
+            records.PARAMETER,
+            {"virtual-host": "", "component": "global", "name": "cluster_name"},
+            {"value": "amqp://user:secret@host"},
+            "parameter 'cluster_name' of component 'global' of the whole broker",
+        ),
+        (
+            dtx_journal.MARKER,
+            {"virtual-host": "/", "name": "batches"},
+            {"number": 7, "user": "shop", "note": "", "life": 3},
+            "marker 'batches': number 7, user 'shop', note ''",
+        ),
+    ],
+)
+def test_what_was_administered_in_words(
+    kind: bytes, identity: FieldTable, value: FieldTable, text: str
+) -> None:
+    """Without hashes of passwords and without values of parameters."""
+    assert value_text(kind + encode_table(identity), encode_table(value)) == text
+
+
+def test_a_lease_in_words() -> None:
+    key = leases.LEASE + (5).to_bytes(8, "little") + b"spark"
+    assert value_text(key, b"octets") == "lease of 'spark' on queue number 5"
+
+
+def test_every_kind_of_value_that_recovery_takes_is_told_in_words() -> None:
+    known = {kind for kind in map(bytes, ([octet] for octet in range(256))) if is_told(kind)}
+    modules = (records, topology_records, leases, dtx_journal, spool)
+    kinds = {value for module in modules for value in vars(module).values() if is_kind(value)}
+    assert kinds
+    assert kinds <= known
+
+
+def is_kind(value: object) -> bool:
+    return isinstance(value, bytes) and len(value) == 1 and value.isalpha()
+
+
+def is_told(kind: bytes) -> bool:
+    try:
+        return "not known here" not in value_text(kind, b"")
+    except (ValueError, KeyError, struct.error, FlintError):
+        return True  # known, and this key is none of it

@@ -74,7 +74,8 @@ def entries_dying(broker: Broker, queue: Queue) -> list[int]:
     letters = [
         message.entry
         for host in broker.virtual_hosts.values()
-        for whose, message, _, _ in [*host.router.dead_letters.dead, *host.router.dead_letters.failed]
+        for letters in (host.router.dead_letters,)
+        for whose, message, _, _ in [*letters.dead, *letters.failed, *letters.waiting]
         if whose is queue
     ]
     for alarm in [*broker.timetable.alarms, *broker.timetable.aside]:

@@ -94,6 +94,8 @@ class BranchActions(Actions):
         branch.channel = None
 
     def commit_branch(self, client: Client, channel: ModelChannel, branch: ModelBranch) -> None:
+        if not self.is_ready(branch):
+            return
         method = methods.DtxCoordinationCommit(xid=branch.xid.octets(), one_phase=branch.state == "open")
         self.committing = {number for _, _, number, _ in branch.gathered}
         self.ask_code(client, channel, method, methods.DtxCoordinationCommitOk, amqp.XA_OK)
@@ -120,6 +122,16 @@ class BranchActions(Actions):
         self.model.commits.append(commit)
         self.groups.append({number for _, _, number, _ in branch.gathered})
         client.unheard.append((f"commit {branch.xid}", commit.sequence))
+
+    def is_ready(self, branch: ModelBranch) -> bool:
+        """Whether a commit is answered at once: a large one waits for the disk, which may not come."""
+        real = self.host.branches.branches[branch.xid]
+        if not self.host.branches.is_much_to_commit(real):
+            return True
+        self.finish_pass()
+        self.collect()
+        real = self.host.branches.branches.get(branch.xid)
+        return real is not None and not self.host.branches.is_much_to_commit(real)
 
     def settle_locked(self, branch: ModelBranch, left: int, sequence: int) -> None:
         """What was settled leaves its queues, but for the last ones, which the branch has locked still."""

@@ -349,10 +349,10 @@ class Actions(RuledQueues):
         queue = self.model.queues[name]
         is_behind = self.host.queues[name].dirty
         answer = self.ask(client, channel, methods.QueuePurge(queue=name), methods.QueuePurgeOk).method
-        self.catch_up(queue, is_behind)
-        ready = queue.ready()
-        assert answer.message_count == len(ready)  # type: ignore[attr-defined]
-        for copy in ready:
+        if not self.is_blind():  # else what has expired may have been there still
+            self.catch_up(queue, is_behind)
+            assert answer.message_count == len(queue.ready())  # type: ignore[attr-defined]
+        for copy in queue.ready():
             self.model.settle(copy)
 
     def catch_up(self, queue: ModelQueue, is_behind: bool) -> None:

@@ -307,8 +307,8 @@ class FaultyHistory(BrokerHistory):
                 if name != source and ready and not known & {copy.number for copy in ready}:
                     self.removable = set()
                     self.moving = {copy.number for copy in ready}
-                    if not target.number:
-                        self.removable = self.moving  # what is there ends with the broker
+                    if not target.number or not self.model.queues[source].number:
+                        self.removable = self.moving  # what is in one of them ends with the broker
                     if any(self.is_expired(copy) or copy.due_ms >= 0 for copy in ready):
                         continue
                     self.request(client, "queue.move", queue=source, to=name, limit=len(ready))

@@ -52,7 +52,8 @@ POINTS: tuple[tuple[type | ModuleType, tuple[str, ...]], ...] = (
     (Store, ("keep", "settle", "spill", "stage", "staged", "load", "journal_entry", "head_of")),
     (Appender, ("append_entry", "append_settle", "put_value", "delete_value")),
     (Transaction, ("check", "carry_out", "forget_bodies")),
-    (Branches, ("publish", "settle", "prepare", "lock", "commit_all", "undo", "let_go", "spoil", "drop")),
+    (Branches, ("publish", "settle", "prepare", "lock", "lock_some", "seal", "commit_all")),
+    (Branches, ("undo", "let_go", "spoil", "drop")),
     (
         BranchCompletion,
         ("commit", "carry_out", "hand_over", "send", "settle", "settle_one", "finish", "decide"),

@@ -93,6 +93,10 @@ class RuledQueues:
                     alive.append(copy)
             assert excess <= 0 or was_cut, f"{alive[0].number} of {name} is gone"
 
+    def is_blind(self) -> bool:
+        """Whether the broker cannot read, or has not looked yet whether it can again."""
+        raise NotImplementedError
+
     def sound(self) -> AbstractContextManager[None]:
         """What is looked up inside is the model's doing, which can read all there is."""
         raise NotImplementedError
@@ -101,9 +105,9 @@ class RuledQueues:
         """The messages of a queue that are ready, in memory or in the paged tail."""
         messages: list[Message | None] = []
         for part in queue.parts():
-            messages += [browsing.message_of(part, delivery) for delivery in part.returned]
             messages += [part.ready.at(index) for index in range(part.ready.count)]
             with self.sound():
+                messages += [browsing.message_of(part, delivery) for delivery in part.returned]
                 messages += self.store.load(list(part.tail))
         bodies = [each.content[each.header_size :] for each in messages if each is not None]
         return {int(body[: body.index(b".")]) for body in bodies}
@@ -168,5 +172,9 @@ class RuledQueues:
         """A copy was put back; too often, for some queues."""
         copy.returns += 1
         limit = RULES.get(copy.queue.name, {}).get("x-delivery-limit", 1 << 30)
-        if copy.state is READY and copy.returns > limit:
-            self.die(copy, "delivery_limit")
+        if copy.state is not READY or copy.returns <= limit:
+            return
+        real = self.host.queues[copy.queue.name]
+        if self.is_blind() and copy.number in self.numbers_in(real):
+            return  # it could not be read, and dies another time
+        self.die(copy, "delivery_limit")

@@ -9,7 +9,6 @@ import logging
 
 import pytest
 
-from .branch_actions import BranchActions
 from .broker_client import Client
 from .broker_history import BrokerHistory
 from .broker_model import ModelBranch, ModelChannel
@@ -59,7 +58,7 @@ class BranchEnd(BrokerHistory):
             if branch.state == "open" and self.chance.random() < 0.3:
                 self.prepare(client, channel, branch)
             else:
-                self.commit_branch_anyway(client, channel, branch)
+                self.commit_branch(client, channel, branch)
             for _ in range(3):
                 self.finish_pass()
                 self.collect()
@@ -69,15 +68,6 @@ class BranchEnd(BrokerHistory):
             self.reconcile(was_cut=True)
         self.crash(power=True, may_rot=False)
         self.finale()
-
-    def commit_branch_anyway(self, client: Client, channel: ModelChannel, branch: ModelBranch) -> None:
-        """The disk is about to fail, and nobody knows."""
-        power, self.disk.power_left = self.disk.power_left, None
-        will_write_now = self.commit_limits[0] < 1 << 20
-        if not will_write_now:
-            self.disk.power_left = power
-        BranchActions.commit_branch(self, client, channel, branch)
-        self.disk.power_left = power
 
 
 @pytest.mark.parametrize("prepares_first", [True, False], ids=["prepared", "open"])

@@ -99,19 +99,17 @@ def test_a_broker_that_drops_them_only_when_the_power_fails_is_found(
         try:
             messages = store.load(entries)
         except UnreadableFault:
-            for entry in entries:
-                self.put_off(entry)
             return
         for entry in entries:
             store.settle(self.number, entry)
         with suppress(StorageFault):
             store.journal.commit_now()
         with grouped(self.router):
-            for entry, message in zip(entries, messages, strict=True):
-                self.send(entry, message)
+            while entries:
+                self.send(entries.pop(), messages.pop())
 
     monkeypatch.setattr(DelayedExchange, "release", let_go_first)
-    with pytest.raises(AssertionError, match="is neither in later nor"):
+    with pytest.raises(AssertionError, match=r"is neither in later nor|of later is lost"):
         run_seeds(range(3_001_500, 3_003_000))
 
 

@@ -225,13 +225,13 @@ class RaisingRules:
         return getattr(self.rules, name)
 
 
-def returning(bench: Bench, looks: int, **arguments: object) -> tuple[Queue, Retries]:
-    """A queue of two messages, which raises as they come back."""
+def returning(bench: Bench, looks: int, count: int = 2, **arguments: object) -> tuple[Queue, Retries]:
+    """A queue of so many messages, which raises as they come back."""
     client = bench.client()
     known = {"x-delivery-limit": 1, **arguments}
     client.say(1, methods.QueueDeclare(queue="limited", durable=True, arguments=known))
-    for body in (b"1.", b"2."):
-        client.publish(1, "", "limited", body, persistent=True)
+    for number in range(count):
+        client.publish(1, "", "limited", b"%d." % (number + 1), persistent=True)
     client.drop()
     queue: Queue = bench.broker.virtual_hosts["/"].queues["limited"]
     assert queue.rules is not None
@@ -252,6 +252,16 @@ def test_what_a_bug_keeps_from_coming_back_has_come_back_once(bench: Bench) -> N
     queue.requeue(deliveries)
     assert queue.unacked == 0
     assert bodies(bench, "limited") == [b"1.", b"2."]
+
+
+def test_a_bug_in_a_portion_of_what_comes_back_keeps_none_of_it(bench: Bench) -> None:
+    count = 5000
+    queue, _ = returning(bench, 3000, count)
+    deliveries = [each for each in (queue.take() for _ in range(count)) if each is not None]
+    queue.take_out(count)
+    queue.requeue(deliveries)
+    rest(bench.broker)
+    assert (queue.message_count(), queue.unacked, queue.returning) == (count, 0, 0)
 
 
 def test_what_a_bug_keeps_from_coming_back_waits_for_its_retry_once(bench: Bench) -> None:

@@ -213,6 +213,26 @@ def nack(scene: Scene, count: int) -> Work:
     return work
 
 
+def nack_to_retry(scene: Scene, count: int) -> Work:
+    """Of large messages that lie in memory: they wait on disk."""
+    retry = {"x-delayed-retry-type": "all", "x-delayed-retry-min": 1, "x-delayed-retry-max": 1}
+    scene.peer.call(1, methods.QueueDeclare(queue="q", arguments=dict(retry)))
+    large = count // 50
+    for _ in range(large):
+        scene.peer.publish(1, bytes(100_000), key="q")
+    holder = scene.connect()
+    holder.call(1, methods.BasicConsume(queue="q", consumer_tag="holder"))
+    for _ in range(large):
+        holder.delivery(1)
+    holder.call(1, methods.BasicCancel(consumer_tag="holder"))
+
+    def work() -> None:
+        holder.send(1, methods.BasicNack(delivery_tag=0, multiple=True, requeue=True))
+        until_back(scene, large)
+
+    return work
+
+
 def ack(scene: Scene, count: int) -> Work:
     holder = held(scene, count)
 
@@ -379,20 +399,24 @@ def commit(scene: Scene, count: int) -> Work:
     return work
 
 
-def commit_to_many(scene: Scene, count: int) -> Work:
-    """Of a tenth of as many messages, to a hundred queues each."""
-    for name in names("q", 100):
-        scene.peer.call(1, methods.QueueDeclare(queue=name, durable=True))
-        scene.peer.call(1, methods.QueueBind(queue=name, exchange="amq.fanout"))
-    scene.peer.call(1, methods.TxSelect())
-    scene.publish(scene.peer, count // 10, "", exchange="amq.fanout", delivery_mode=2)
+def commit_to_many(exchange: str, queues: int, share: int) -> Prepare:
+    """Of a share of as many messages, to so many queues each."""
 
-    def work() -> None:
-        scene.peer.call(1, methods.TxCommit())
-        queue = methods.QueueDeclare(queue="q0000099", passive=True)
-        assert scene.peer.call(1, queue).message_count == count // 10
+    def prepare(scene: Scene, count: int) -> Work:
+        for name in names("q", queues):
+            scene.peer.call(1, methods.QueueDeclare(queue=name, durable=True))
+            scene.peer.call(1, methods.QueueBind(queue=name, exchange=exchange))
+        scene.peer.call(1, methods.TxSelect())
+        scene.publish(scene.peer, count // share, "", exchange=exchange, delivery_mode=2)
 
-    return work
+        def work() -> None:
+            scene.peer.call(1, methods.TxCommit())
+            queue = methods.QueueDeclare(queue=f"q{queues - 1:07}", passive=True)
+            assert scene.peer.call(1, queue).message_count == count // share
+
+        return work
+
+    return prepare
 
 
 def commit_settled(is_ack: bool) -> Prepare:
@@ -459,6 +483,67 @@ def commit_rejected(scene: Scene, count: int) -> Work:
     def work() -> None:
         holder.call(1, methods.DtxCoordinationCommit(xid=xid))
         assert scene.peer.call(1, methods.QueueDeclare(queue="dead", passive=True)).message_count == count
+
+    return work
+
+
+def settled_branch(scene: Scene, count: int) -> tuple[Peer, bytes]:
+    """Who has acked so many persistent messages in a branch, and its xid."""
+    xid = Xid(1, b"stalls", b"1").octets()
+    scene.peer.call(1, methods.QueueDeclare(queue="q", durable=True))
+    scene.publish(scene.peer, count, "q", delivery_mode=2)
+    holder = scene.connect()
+    holder.call(1, methods.BasicConsume(queue="q", consumer_tag="holder"))
+    for _ in range(count):
+        holder.delivery(1)
+    holder.call(1, methods.BasicCancel(consumer_tag="holder"))
+    holder.call(1, methods.DtxDemarcationSelect())
+    holder.call(1, methods.DtxDemarcationStart(xid=xid))
+    holder.send(1, methods.BasicAck(delivery_tag=count, multiple=True))
+    holder.call(1, methods.DtxDemarcationEnd(xid=xid))
+    return holder, xid
+
+
+def prepare_settled(scene: Scene, count: int) -> Work:
+    holder, xid = settled_branch(scene, count)
+    return lambda: holder.call(1, methods.DtxCoordinationPrepare(xid=xid))
+
+
+def commit_one_phase(scene: Scene, count: int) -> Work:
+    holder, xid = settled_branch(scene, count)
+    return lambda: holder.call(1, methods.DtxCoordinationCommit(xid=xid, one_phase=True))
+
+
+def commit_unsynced(scene: Scene, count: int) -> Work:
+    """The commit comes together with the prepare, before that is on disk."""
+    holder, xid = settled_branch(scene, count)
+
+    def work() -> None:
+        with holder.together():
+            holder.send(1, methods.DtxCoordinationPrepare(xid=xid))
+            holder.send(1, methods.DtxCoordinationCommit(xid=xid))
+        holder.expect(1, methods.DtxCoordinationPrepareOk)
+        holder.expect(1, methods.DtxCoordinationCommitOk)
+
+    return work
+
+
+def further_keys(scene: Scene, count: int) -> Work:
+    """One message with 1000 routing keys, through a tenth of as many exchanges."""
+    scene.peer.call(1, methods.QueueDeclare(queue="q"))
+    exchanges = names("x", count // 10)
+    scene.send(
+        scene.peer,
+        (methods.ExchangeDeclare(exchange=name, type="fanout", no_wait=True) for name in exchanges),
+    )
+    binds = (methods.ExchangeBind(source="amq.fanout", destination=name, no_wait=True) for name in exchanges)
+    scene.send(scene.peer, binds)
+    scene.send(scene.peer, (methods.QueueBind(queue="q", exchange=name, no_wait=True) for name in exchanges))
+
+    def work() -> None:
+        scene.peer.publish(1, exchange="amq.fanout", headers={"CC": names("k", 1000)})
+        scene.settle(scene.peer)
+        assert scene.peer.call(1, methods.QueueDeclare(queue="q", passive=True)).message_count == 1
 
     return work
 
@@ -588,6 +673,7 @@ OPERATIONS: dict[str, Prepare] = {
     "queue.purge": purge,
     "basic.recover": recover,
     "basic.nack, dead letters": nack,
+    "basic.nack, large, to be retried": nack_to_retry,
     "basic.ack": ack,
     "connection lost, unacked": lost_connection,
     "connection lost, consumers": consumers,
@@ -601,12 +687,17 @@ OPERATIONS: dict[str, Prepare] = {
     "queue.move": move,
     "permissions": patterns,
     "tx.commit": commit,
-    "tx.commit, many queues": commit_to_many,
+    "tx.commit, many queues": commit_to_many("amq.fanout", 100, 10),
+    "tx.commit, by headers": commit_to_many("amq.headers", 1000, 50),
     "tx.commit, acks": commit_settled(is_ack=True),
     "tx.commit, dead letters": commit_settled(is_ack=False),
     "dtx.commit": commit_branch,
     "dtx.commit, dead letters": commit_rejected,
+    "dtx.prepare, acks": prepare_settled,
+    "dtx.commit, one phase": commit_one_phase,
+    "dtx.commit, at once": commit_unsynced,
     "dtx.rollback": roll_branch_back,
+    "CC": further_keys,
     "exchange.delete, delaying": delete_delaying,
     "queue.lease": lease,
     "lease.read": lease_read,

@@ -90,6 +90,7 @@ class FailedLogins:
         self.sources: dict[str, Failures] = {}
         self.users: dict[str, Failures] = {}
         self.banned: dict[str, Failures] = {}  # those of the sources that are
+        self.decided: dict[int, list[int]] = {}  # by version of a protocol: logins accepted, and refused
         self.welcomed: dict[str, None] = {}  # sources that somebody has logged in from, the newest last
         self.total = 0
         self.bans_total = 0
@@ -117,6 +118,10 @@ class FailedLogins:
         # 2 ** 10 of a pause are above any setting.
         pause_s: float = settings.pause_s * 2.0 ** min(before, 10)
         return min(settings.pause_s_max, pause_s)
+
+    def count(self, protocol: int, is_accepted: bool) -> None:
+        """A login over a protocol was decided."""
+        self.decided.setdefault(protocol, [0, 0])[not is_accepted] += 1
 
     def welcome(self, address: str) -> None:
         """Somebody has logged in from there."""

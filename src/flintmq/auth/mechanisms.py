@@ -25,6 +25,7 @@ from flintmq.wire.tables import decode_table
 
 if TYPE_CHECKING:
     from flintmq.auth.authentication import Authentication
+    from flintmq.auth.user import User
     from flintmq.scram import LateKeys
 
 # A user of 255 octets, a password of 1024, their names and types in the table: far less than this.
@@ -163,7 +164,8 @@ class ScramSha256(OneResponse):
         super().__init__(authentication, peer_address, certificate)
         self.exchange: ServerExchange | None = None
         self.keys: ScramKeys | LateKeys | None = None
-        self.changes = 0
+        self.user: User | None = None  # whose keys these are
+        self.password_changes = 0
         self.outcome: Accepted | Verification | None = None  # which follows the client's last word
 
     def taken(self, response: bytes) -> Step:
@@ -176,8 +178,8 @@ class ScramSha256(OneResponse):
         if keys is None:
             iterations = users.policy.settings.scram_iterations
             return Challenge(exchange.challenge(users.salt_of_nobody(exchange.name), iterations))
-        user = users.get(exchange.name)
-        self.changes = 0 if user is None else user.changes
+        user = self.user = users.get(exchange.name)
+        self.password_changes = 0 if user is None else user.password_changes
         return Challenge(exchange.challenge(keys.salt, keys.iterations))
 
     def answer(self, response: bytes) -> Step:
@@ -210,7 +212,7 @@ class ScramSha256(OneResponse):
         if user is None or keys is None:
             known = "wrong password for user" if user is not None else "no user"
             return Refused(f"{known} {exchange.name!r}", exchange.name)
-        if user.changes != self.changes:
+        if user is not self.user or user.password_changes != self.password_changes:
             return Refused(f"user {user.name!r} was changed during the login")
         step = self.authentication.proven(user.name, self.peer_address)
         if isinstance(step, Refused):

@@ -75,8 +75,9 @@ class User:
         self.life = life
         self.backend = backend  # the back end that knows the user; without one it is the broker itself
         self.expires_ms = expires_ms  # since 1970, for one who came by a token
-        self.changes = 0  # made so far, so that a login in progress sees that there was one
-        self.password_changes = 0  # those after which a login of before is good no more
+        self.changes = 0  # made so far, of any kind: what was told of the user before may be wrong by now
+        # After each of these a login of before is good no more, nor is one that is in progress.
+        self.password_changes = 0
 
     def __repr__(self) -> str:
         return f"User({self.name!r}, tags={self.tags})"

@@ -140,9 +140,8 @@ class Users:
         known.is_loopback_only = user.is_loopback_only
         known.topic_permissions = user.topic_permissions
         known.life = user.life
-        known.password_changes += 1
         self.names.add(user.name)
-        self._changed(known)
+        self._password_changed(known)
 
     def delete(self, name: str) -> User:
         """Remove the user, who may do nothing from now on; KeyError if there is none."""
@@ -152,14 +151,13 @@ class Users:
         user.tags = frozenset()
         user.permissions = MappingProxyType({})
         user.topic_permissions = MappingProxyType({})
-        self._changed(user)
+        self._password_changed(user)
         return user
 
     def change_password(self, name: str, password_hash: PasswordHash | None) -> None:
         user = self._named[name]
         user.password_hash = password_hash
-        user.password_changes += 1
-        self._changed(user)
+        self._password_changed(user)
 
     def renew_hash(self, user: User, password_hash: PasswordHash) -> None:
         """The same password, kept in another way: whoever is logged in, or about to be, stays so."""
@@ -170,13 +168,13 @@ class Users:
     def change_tags(self, name: str, tags: Iterable[Tag]) -> None:
         user = self._named[name]
         user.tags = frozenset(tags)
-        self._changed(user)
+        user.changes += 1
 
     def grant(self, name: str, virtual_host: str, settings: PermissionSettings) -> None:
         """Give the user these permissions in `virtual_host`, or raise a PatternFault."""
         user = self._named[name]
         user.permissions = MappingProxyType({**user.permissions, virtual_host: Permissions(settings)})
-        self._changed(user)
+        user.changes += 1
 
     def revoke(self, name: str, virtual_host: str) -> None:
         """Take away all permissions in `virtual_host`, if there are any."""
@@ -184,7 +182,7 @@ class Users:
         if virtual_host in user.permissions:
             left = {host: granted for host, granted in user.permissions.items() if host != virtual_host}
             user.permissions = MappingProxyType(left)
-            self._changed(user)
+            user.changes += 1
 
     def restrict_topics(
         self, name: str, virtual_host: str, exchange: str, allowed: TopicPermissions | None
@@ -197,7 +195,7 @@ class Users:
         else:
             changed[virtual_host, exchange] = allowed
         user.topic_permissions = MappingProxyType(changed)
-        self._changed(user)
+        user.changes += 1
 
     def lift_topics(self, name: str, virtual_host: str) -> None:
         """Restrict the user to no routing keys of any exchange of `virtual_host`."""
@@ -206,10 +204,11 @@ class Users:
             place: allowed for place, allowed in user.topic_permissions.items() if place[0] != virtual_host
         }
         user.topic_permissions = MappingProxyType(left)
-        self._changed(user)
-
-    def _changed(self, user: User) -> None:
         user.changes += 1
+
+    def _password_changed(self, user: User) -> None:
+        user.changes += 1
+        user.password_changes += 1
         self._remembered.pop(user.name, None)
 
     # -- logging in --------------------------------------------------------------------------------
@@ -266,7 +265,7 @@ class PasswordCheck(FieldTuple):
 class PasswordVerification(Verification):
     """A password to be checked."""
 
-    __slots__ = ("_changes", "_hash", "_name", "_password", "_peer_address", "_user", "_users")
+    __slots__ = ("_hash", "_name", "_password", "_password_changes", "_peer_address", "_user", "_users")
 
     def __init__(
         self, users: Users, name: str, user: User | None, password: bytes, peer_address: str
@@ -276,7 +275,7 @@ class PasswordVerification(Verification):
         self._user = user
         # As they are now: the user may change while another thread is at work.
         self._hash = None if user is None else user.password_hash
-        self._changes = 0 if user is None else user.changes
+        self._password_changes = 0 if user is None else user.password_changes
         self._password = password
         self._peer_address = peer_address
 
@@ -295,7 +294,7 @@ class PasswordVerification(Verification):
         return PasswordCheck(True, policy.renewed(known, password))
 
     def finish(self, found: PasswordCheck | str | None) -> Accepted | Refused:
-        """What `run` found, made into an answer, unless the user changed meanwhile.
+        """What `run` found, made into an answer, unless the password changed meanwhile.
 
         `found` is a text where the server has given up: nobody knows whether the password is right.
         """
@@ -309,7 +308,7 @@ class PasswordVerification(Verification):
             return Refused(f"no user {self._name!r}", self._name)
         if not found.is_right:
             return Refused(f"wrong password for user {user.name!r}", self._name)
-        if user.changes != self._changes:
+        if user.password_changes != self._password_changes:
             return Refused(f"user {user.name!r} was changed during the login")
         if not user.may_come_from(self._peer_address):
             return Refused(from_here_only(user, self._peer_address))

@@ -142,6 +142,10 @@ class VirtualHost:
             undelivered.died(self.broker.clients.find, self, messages, reason)
         queue.let_go_all(messages)
 
+    def puts_letters_off(self) -> bool:
+        """Whether queues are to drop later what would become a dead letter."""
+        return self.router.dead_letters.is_crowded()
+
     # Exchanges
 
     def hears_events(self) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from flintmq import checks
 from flintmq.config.access import Access, read_access
 from flintmq.config.auth import Auth, read_auth
-from flintmq.config.files import Audit, Log, Storage, path
+from flintmq.config.files import Audit, Log, Storage, opened_at_once, path
 from flintmq.config.limits import Dtx, Limits, Staging
 from flintmq.config.listeners import Bans, Listen, Management, Tls, read_management, read_tls
 from flintmq.config.policies import PolicySettings, read_policies
@@ -32,7 +32,7 @@ from flintmq.config.topology import (
     read_templates,
 )
 from flintmq.config.users import UserSettings, guest_alone, read_users
-from flintmq.errors import ConfigFault
+from flintmq.errors import ConfigFault, NotRegularFile
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -78,11 +78,15 @@ def load(
     management_port: int | None = None,
     fast09_port: int | None = None,
     text: str | None = None,
+    while_running: bool = False,
 ) -> Config:
-    """The settings of `file`, or of `text`, over the defaults, and the given options over both."""
+    """The settings of `file`, or of `text`, over the defaults, and the given options over both.
+
+    `while_running` nobody may wait: the file has to be a regular one, and no pipe.
+    """
     config = Config() if text is None else parse(text)
     if file is not None:
-        config = parse(_read(file), str(file))
+        config = parse(_read(file, while_running), str(file))
     if hosts:
         chosen = option(Listen, "hosts", list(hosts), "--host")
         config = config._replace(listen=config.listen._replace(hosts=chosen))
@@ -120,10 +124,14 @@ def parse(text: str, source: str = "configuration") -> Config:
         raise ConfigFault(f"{source}: {fault}") from None
 
 
-def _read(file: Path) -> str:
+def _read(file: Path, while_running: bool) -> str:
     try:
-        with file.open("rb") as stream:
+        with open(opened_at_once(file) if while_running else file, "rb") as stream:
             octets = stream.read(CONFIG_FILE_BYTES_MAX + 1)
+    except NotRegularFile as fault:
+        raise NotRegularFile(
+            f"{fault}, and so read at the start alone; give --config a regular file, and restart the broker"
+        ) from None
     except OSError as error:
         reason = error.strerror or error
         raise ConfigFault(f"{file}: cannot be read: {reason}; check the path given to --config") from None

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from flintmq import checks
 from flintmq.config.tables import Section
+from flintmq.errors import NotRegularFile
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,6 +29,18 @@ def path(value: object) -> Path:
     import pathlib  # by whoever names a file: it takes a millisecond to load
 
     return pathlib.Path(value).expanduser()
+
+
+def opened_at_once(file: Path | str) -> int:
+    """A descriptor to read a regular file; raises NotRegularFile for anything else, or an OSError.
+
+    To open a FIFO waits for somebody who writes to it, and so would the whole broker.
+    """
+    descriptor = os.open(file, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise NotRegularFile(f"{file}: not a regular file")
+    return descriptor
 
 
 class Storage(Section):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from flintmq import checks
-from flintmq.config.files import path
+from flintmq.config.files import opened_at_once, path
 from flintmq.config.tables import MISSING, Section, section, wrong
-from flintmq.errors import ConfigFault
+from flintmq.errors import ConfigFault, NotRegularFile
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -120,8 +121,11 @@ def check_files(settings: object, where: str, names: tuple[str, ...]) -> None:
         if file is None:
             raise ConfigFault(f"{where}.{name} is missing; give the path of a PEM file")
         try:
-            with file.open("rb"):
-                pass
+            os.close(opened_at_once(file))
+        except NotRegularFile:
+            raise ConfigFault(
+                f'{where}.{name} = "{file}": not a regular file; the broker reads it again and again'
+            ) from None
         except OSError as error:
             reason = error.strerror or error
             raise ConfigFault(

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from flintmq import amounts
-from flintmq.diagnosis.evidence import ChannelKey, ConsumerSeen, Evidence, text
+from flintmq.diagnosis.evidence import THIS_MACHINE, ChannelKey, ConsumerSeen, Evidence, text
 
 CLOCK_S_MAX = 5.0
 CERTIFICATE_DAYS = 30
@@ -29,9 +29,17 @@ OF_A_HOST = re.compile(r"flintmq (bindings|peek|move|requeue|declare exchange|po
 FORGOTTEN_ACKS = 100
 # Deliveries that one channel gave back between the looks: then it does so with whatever it is handed.
 GIVEN_BACK = 10
+# So many messages wait for a retry, and came back so often on the average: then they fail each time.
+RETRYING = 10
+RETURNS_EACH = 3
 # Messages of a queue without a consumer are abandoned after this time: programs that fetch now and then have
 # come by.
 ABANDONED_MS = 3_600_000
+# What to do with messages that no try gets through.
+LIMITED_TRIES = (
+    "limit the tries and keep what is left: flintmq policies set tries PATTERN "
+    '\'{"delivery-limit": 20, "dead-letter-exchange": EXCHANGE}\''
+)
 
 
 @dataclass(frozen=True)
@@ -234,8 +242,12 @@ def unacked(evidence: Evidence) -> Iterator[Finding]:
             continue
         if evidence.before(row.queue) is None:
             continue  # nobody knows what has left the queue
+        if evidence.is_blocked(row.connection):
+            continue  # nobody knows what it has acked
         if evidence.went(row.queue) or has_acked(evidence, row, queue.is_stream):
             continue  # somebody acks, and nobody can tell who
+        if evidence.has_retried(row.queue):
+            continue  # somebody rejects; messages that fail each time are a finding of their own
         who = f"consumer {row.tag!r} on {evidence.whose(row.connection)}"
         if returned := given_back(evidence, row):
             yield poisoned(row, who, returned, evidence.seconds)
@@ -253,7 +265,8 @@ def unacked(evidence: Evidence) -> Iterator[Finding]:
                 object_name=str(row.connection),
             )
         else:
-            yield stuck(row.queue, row.unacked, who, row.connection, "the consumer", evidence.seconds)
+            where = f" of queue {row.queue!r}"
+            yield stuck(where, row.unacked, who, row.connection, "the consumer", evidence.seconds)
     yield from fetched(evidence)
 
 
@@ -293,12 +306,26 @@ def poisoned(consumer: ConsumerSeen, who: str, returned: int, seconds: float) ->
         f"{who} gives back what queue {queue!r} hands to it",
         f"{returned:,} deliveries in {seconds:.1f} s went back to the queue, and none was acked: the program "
         "rejects with requeue what it cannot handle, and gets the same messages again",
-        f"flintmq peek {word(queue)} shows them; have the program reject without requeue, or limit the tries "
-        'and keep what is left: flintmq policies set tries PATTERN \'{"delivery-limit": 20, '
-        '"dead-letter-exchange": EXCHANGE}\'',
+        f"flintmq peek {word(queue)} shows them; have the program reject without requeue, or {LIMITED_TRIES}",
         object_type="queue",
         object_name=queue,
     )
+
+
+def retrying(evidence: Evidence) -> Iterator[Finding]:
+    """Messages that fail each time, and wait for their next try."""
+    for name, row in evidence.last.queues.items():
+        if row.delayed < RETRYING or row.delayed_returns < RETURNS_EACH * row.delayed:
+            continue
+        yield Finding(
+            "messages fail each retry",
+            f"{row.delayed:,} messages of queue {name!r} wait for a retry",
+            f"on the average each has come back {row.delayed_returns / row.delayed:.1f} times: the program "
+            "rejects them, or goes away with them, whenever it gets them",
+            f"look into the log of the program for why it fails; what it can never handle: {LIMITED_TRIES}",
+            object_type="queue",
+            object_name=name,
+        )
 
 
 def fetched(evidence: Evidence) -> Iterator[Finding]:
@@ -311,9 +338,11 @@ def fetched(evidence: Evidence) -> Iterator[Finding]:
         taken = channel.unacked - of_consumers[at]
         if old is None or (old.unacked, old.acks) != (channel.unacked, channel.acks):
             continue  # a program that works holds as many at each look, and has acked those before
-        if taken > 0:
+        if taken > 0 and not evidence.is_blocked(at[0]):
             who = f"channel {at[1]} of {evidence.whose(at[0])}"
-            yield stuck("", taken, who, at[0], "basic.get", evidence.seconds)
+            queue = channel.oldest_unacked_queue
+            where = f", the oldest of queue {queue!r}," if queue and not channel.consumers else ""
+            yield stuck(where, taken, who, at[0], "basic.get", evidence.seconds)
 
 
 def forgotten(evidence: Evidence) -> Iterator[Finding]:
@@ -338,8 +367,7 @@ def forgotten(evidence: Evidence) -> Iterator[Finding]:
             )
 
 
-def stuck(queue: str, count: int, who: str, connection: int, how: str, seconds: float) -> Finding:
-    where = f" of queue {queue!r}" if queue else ""
+def stuck(where: str, count: int, who: str, connection: int, how: str, seconds: float) -> Finding:
     return Finding(
         "messages stuck unacked",
         f"{count:,} messages{where} are held unacked by {who}",
@@ -434,6 +462,18 @@ def certificate(evidence: Evidence) -> Iterator[Finding]:
             )
 
 
+def default_password(evidence: Evidence) -> Iterator[Finding]:
+    if evidence.guest_from:
+        yield Finding(
+            "default password",
+            f"user 'guest' gets in with the password 'guest' from {evidence.guest_from}",
+            "it is the password that every broker begins with",
+            "flintmq users add NAME --tags administrator --all-permissions, then as that user: "
+            "flintmq users delete guest",
+            is_urgent=evidence.guest_from != THIS_MACHINE,
+        )
+
+
 def clocks(evidence: Evidence) -> Iterator[Finding]:
     look = evidence.last
     ahead_s = (look.info["now-ms"] - look.wall_ms) / 1000
@@ -474,13 +514,14 @@ def stopped_flow(evidence: Evidence) -> Iterator[Finding]:
 
 Check = Callable[[Evidence], Iterator[Finding]]
 # Of the whole broker, and of each virtual host.
-BROKER_CHECKS: tuple[Check, ...] = (memory, disk, connections, certificate, clocks)
+BROKER_CHECKS: tuple[Check, ...] = (memory, disk, connections, certificate, default_password, clocks)
 HOST_CHECKS: tuple[Check, ...] = (
     blocked,
     growth,
     abandoned,
     slow_consumers,
     unacked,
+    retrying,
     forgotten,
     unroutable,
     dead_letters,

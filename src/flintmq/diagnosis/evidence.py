@@ -18,6 +18,8 @@ PEEKED_MAX = 100
 # Exchanges for dead letters that are looked for.
 LETTER_EXCHANGES_MAX = 100
 
+THIS_MACHINE, ELSEWHERE = "this machine", "elsewhere"
+
 ConsumerKey = tuple[int, int, str]  # connection, channel, tag
 ChannelKey = tuple[int, int]  # connection, channel
 
@@ -35,6 +37,14 @@ class QueueSeen(Protocol):
     def ready(self) -> int: ...
     @property
     def unacked(self) -> int: ...
+    @property
+    def delayed(self) -> int:
+        """Messages that wait for a retry."""
+
+    @property
+    def delayed_returns(self) -> int:
+        """How often these have come back, together."""
+
     @property
     def entered(self) -> int:
         """Messages that came since the queue was declared."""
@@ -130,6 +140,8 @@ class Evidence:
     # By name: the first messages of queues that were looked into, and exchanges that are not there.
     heads: Mapping[str, Head] = field(default_factory=dict)
     missing_exchanges: frozenset[str] | set[str] = frozenset()
+    # From where guest gets in with the password guest: `this machine` or `elsewhere`; empty if it does not.
+    guest_from: str = ""
 
     # What there is to look at more closely
 
@@ -161,6 +173,11 @@ class Evidence:
         name = f" ({row.name})" if row.name else ""
         return f"connection {connection}{name} of user {row.user!r} at {row.peer_address}"
 
+    def is_blocked(self, connection: int) -> bool:
+        """Whether nothing is read from a connection, and so none of its acks."""
+        row = self.last.connections.get(connection)
+        return row is not None and bool(row.blocked)
+
     def before(self, name: str) -> QueueSeen | None:
         """A queue at the first look; None for one that was declared since then, which counts from 0."""
         row = self.first.queues.get(name)
@@ -175,6 +192,12 @@ class Evidence:
         """Messages that a queue has got rid of between the looks."""
         before = self.before(name)
         return 0 if before is None else max(0, gone_of(self.last.queues[name]) - gone_of(before))
+
+    def has_retried(self, name: str) -> bool:
+        """Whether messages of a queue have begun or ended to wait for a retry between the looks."""
+        before, last = self.before(name), self.last.queues[name]
+        waited = None if before is None else (before.delayed, before.delayed_returns)
+        return waited is not None and waited != (last.delayed, last.delayed_returns)
 
     def oldest_ms(self, queue: QueueSeen) -> int:
         """When the first message of a queue came; 0 if that is not known."""
@@ -221,7 +244,7 @@ def longest_of(queues: Iterable[QueueSeen]) -> list[str]:
 
 def gone_of(row: QueueSeen) -> int:
     """The messages that a queue has got rid of."""
-    return row.entered - row.ready - row.unacked
+    return row.entered - row.ready - row.unacked - row.delayed
 
 
 def death_in(headers: Mapping[str, Any]) -> dict[str, Any] | None:

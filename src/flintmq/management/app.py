@@ -98,21 +98,17 @@ class App:
         try:
             return await self.called(request)
         except HttpFault as fault:
-            response = refusal(fault)
-            if CONSOLE_HEADER in request.headers:
-                # The console asks for the password itself: the browser shall not.
-                del response.headers["www-authenticate"]
-            return response
+            return refusal(fault, request)
         except ClientDisconnect:
             raise
         except ClientError as error:
             refused = fault_of(error)
             if refused.status >= 500:
                 log.error("%s %s: %s", request.method, shown_path(request), error)
-            return refusal(refused)
+            return refusal(refused, request)
         except Exception:
             log.exception("a bug ends %s %s", request.method, shown_path(request))
-            return refusal(HttpFault("see the broker's log"))
+            return refusal(HttpFault("see the broker's log"), request)
 
     async def called(self, request: Request) -> Response:
         raw_path = request.scope.get("raw_path") or request.scope["path"].encode()
@@ -128,7 +124,7 @@ class App:
             return Response(headers={"allow": allowed(endpoints)})
         chosen = endpoints.get(method)
         if chosen is None:
-            fault = refusal(NotAllowed("Method Not Allowed"))
+            fault = refusal(NotAllowed("Method Not Allowed"), request)
             fault.headers["allow"] = allowed(endpoints)
             return fault
         if chosen.changes:
@@ -204,10 +200,11 @@ def allowed(endpoints: dict[str, Endpoint]) -> str:
     return ", ".join(["OPTIONS", *(["HEAD"] if "GET" in endpoints else []), *endpoints])
 
 
-def refusal(fault: HttpFault) -> Response:
+def refusal(fault: HttpFault, request: Request) -> Response:
     response = json_response({"error": fault.error, "reason": fault.reason}, fault.status)
-    if fault.status == 401:
-        # RabbitMQ's: some tools choose their credentials by the realm.
+    if fault.status == 401 and CONSOLE_HEADER not in request.headers:
+        # RabbitMQ's: some tools choose their credentials by the realm. The console asks for the password
+        # itself, and shows what a user may not do: the browser shall not ask.
         response.headers["www-authenticate"] = 'Basic realm="RabbitMQ Management"'
     return response
 

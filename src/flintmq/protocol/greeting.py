@@ -61,6 +61,11 @@ def recognise(start: bytes) -> tuple[int, int]:
     return UNKNOWN, 0
 
 
+def is_another_version(start: bytes) -> bool:
+    """Whether a peer that was not recognised speaks AMQP nevertheless."""
+    return start.startswith(b"AMQP")
+
+
 def named(start: bytes) -> str:
     """What a peer spoke that was not recognised, for the log."""
     for opening, name in STRANGERS.items():

@@ -113,6 +113,7 @@ class Server:
         self.config = config
         self.loop = loop
         self.is_recovered = False
+        self.is_closed = False
         self.broker = open_broker(config, clock, self.wake)
         self.is_recovered = True
         self.broker.process = self
@@ -294,8 +295,8 @@ class Server:
 
     def disk_done(self) -> None:
         """The journal's threads have finished something."""
-        if not self.is_recovered:
-            return  # the start has failed meanwhile, and what they did concerns nobody
+        if not self.is_recovered or self.is_closed:
+            return  # the start has failed meanwhile, or all is closed, and what they did concerns nobody
         if self.broker.store is not None:
             self.broker.store.collect()
         if self.broker.streams is not None:
@@ -603,6 +604,7 @@ class Server:
     def close(self) -> bool:
         """Drops who is still connected and lets go of everything, at once. Whether all is on disk."""
         is_safe = True
+        self.is_closed = True
         self.close_listeners()
         for link in list(self.links):
             link.drop()
@@ -612,7 +614,7 @@ class Server:
             self.ticker.cancel()
         self.strangers.stop()
         self.certificate_watch.stop()
-        self.scheduler.stop_alarm_clock()
+        self.scheduler.stop()
         self.heartbeats.stop()
         self.broker.pass_work.chores.finish()
         if self.broker.streams is not None:

@@ -66,7 +66,8 @@ class VirtualHost:
         return [SeenMessage(each) for each in self.ask("peek", queue=queue, limit=limit)["messages"]]
 
     def wait_until_empty(self, *queues: str, timeout_s: float = WAIT_S) -> None:
-        """Until nothing waits in these queues, and consumers have acked all; without names in all queues."""
+        """Until nothing waits in these queues, not for a retry either, and consumers have acked all; without
+        names in all queues."""
         filled: dict[str, str] = {}
 
         def are_empty() -> bool:
@@ -78,9 +79,10 @@ class VirtualHost:
                 )
             filled.clear()
             for name in queues or rows:
-                ready, unacked = rows[name]["ready"], rows[name]["unacked"]
-                if ready or unacked:
-                    filled[name] = f"{name!r} ({ready} ready, {unacked} unacked)"
+                counts = {kind: rows[name][kind] for kind in ("ready", "unacked", "delayed")}
+                if any(counts.values()):
+                    told = ", ".join(f"{count} {kind}" for kind, count in counts.items())
+                    filled[name] = f"{name!r} ({told})"
             return not filled
 
         if not self.wait(are_empty, timeout_s):

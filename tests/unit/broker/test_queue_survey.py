@@ -16,12 +16,14 @@ from flintmq.broker.channels import direct_reply
 from flintmq.broker.queues.queue import Queue
 from flintmq.broker.queues.queue_survey import QueueMarks, QueueSums, oldest_ms_of, shown_queues
 from flintmq.broker.services.management_services import mark_of_other, queue_row
+from flintmq.snapshot_rows import QueueRow
 from flintmq.wire.methods import BasicAck, BasicCancel, BasicConsume, BasicGet, BasicNack, QueuePurge
 
 KINDS: dict[str, dict[str, Any]] = {
     "plain": {},
     "limited": {"x-max-length": 6, "x-message-ttl": 80},
     "priorities": {"x-max-priority": 3},
+    "retries": {"x-delayed-retry-type": "all", "x-delayed-retry-min": 60},
 }
 
 
@@ -133,12 +135,52 @@ def test_sums_are_those_of_the_rows() -> None:
     sums.add(host.queues, names[2:])
     shown = [host.queues[name] for name in KINDS]
     assert sums.queues == len(shown)
-    assert sums.ready == sum(queue.message_count() for queue in shown) == 11
+    assert sums.ready == sum(queue.message_count() for queue in shown) == 14
+    assert sums.delayed == sum(queue.waiting_count() for queue in shown) == 1
     assert (sums.unacked, sums.consumers) == (1, 0)
     assert sums.oldest_ms == min(oldest_ms_of(queue) for queue in shown) > 0
     contents = sum(lane.ready_bytes for queue in shown for lane in queue.parts())
     held = sum(lane.ready.count + len(lane.returned) for queue in shown for lane in queue.parts())
     assert sums.ready_bytes == contents + 160 * held > 0
+
+
+@pytest.mark.parametrize("arguments", [{}, {"x-max-priority": 3}])
+def test_messages_that_wait_for_a_retry_are_counted_with_their_returns(arguments: dict[str, int]) -> None:
+    playbook = TimedPlaybook()
+    client = playbook.client()
+    client.declares("q", arguments={**arguments, "x-delayed-retry-type": "all", "x-delayed-retry-min": 100})
+    client.publishes("q", b"1", b"2", priority=1)
+    queue = playbook.queue("q")
+
+    def give_back(most: int) -> tuple[int, int]:
+        for _ in range(most):
+            client >> BasicGet(queue="q")
+            client.next(1)
+        client >> BasicNack(delivery_tag=0, multiple=True, requeue=True)
+        row = QueueRow._make(queue_row(queue))
+        return row.delayed, row.delayed_returns
+
+    assert give_back(2) == (2, 2)
+    playbook.passes(100)
+    assert (queue.waiting_count(), queue.waiting_returns()) == (0, 0)
+    assert give_back(1) == (1, 2)
+    assert give_back(1) == (2, 4)
+    client >> QueuePurge(queue="q", no_wait=True)
+    assert (queue.waiting_count(), queue.waiting_returns()) == (0, 0)
+
+
+def test_a_purge_of_messages_that_all_wait_is_found() -> None:
+    playbook = TimedPlaybook()
+    client = playbook.client()
+    client.declares("q", arguments={"x-delayed-retry-type": "all", "x-delayed-retry-min": 100})
+    client.publishes("q", b"1")
+    client >> BasicGet(queue="q")
+    client.next(1)
+    client >> BasicNack(delivery_tag=0, multiple=True, requeue=True)
+    marks, queue = QueueMarks(), playbook.queue("q")
+    marks.changed([queue], 1, 1, mark_of_other)
+    client >> QueuePurge(queue="q", no_wait=True)
+    assert marks.changed([queue], 2, 2, mark_of_other) == [queue]
 
 
 def test_queues_that_are_hidden_or_going_are_not_shown() -> None:

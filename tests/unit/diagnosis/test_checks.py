@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from flintmq.cli.operating.doctor import TOLD_MAX, ChannelSeen, ConsumerSeen, QueueSeen, told
+from flintmq.cli.operating.doctor import (
+    TOLD_MAX,
+    ChannelSeen,
+    ConnectionSeen,
+    ConsumerSeen,
+    QueueSeen,
+    told,
+)
 from flintmq.diagnosis import checks
 from flintmq.diagnosis.checks import Finding
 from flintmq.diagnosis.evidence import Evidence, Head, Look
@@ -13,7 +20,11 @@ from flintmq.diagnosis.evidence import Evidence, Head, Look
 HOUR_MS = 3_600_000
 NOW_MS = 100 * HOUR_MS
 INFO: dict[str, Any] = {"now-ms": NOW_MS, "memory-bytes": 1, "memory-bytes-high": 2, "disk-bytes": 5}
-QUEUE = QueueSeen("q", False, False, 0, 0, 0, 0, 0, 0)
+QUEUE = QueueSeen("q", False, False, 0, 0, 0, 0, 0, 0, 0, 0)
+# A row of queue.list.
+TOLD: dict[str, Any] = {"name": "q", "durable": True, "type": "classic", "consumers": 0} | dict.fromkeys(
+    ("messages-ready", "messages-unacked", "messages-entered"), 0
+)
 CHANNEL = ChannelSeen(7, 1, 1, 0, True, 0, 0, 0, "")
 
 
@@ -110,11 +121,43 @@ def test_a_queue_that_was_declared_anew_between_the_looks_counts_from_0() -> Non
     assert list(checks.unacked(looks)) == []
 
 
+def test_messages_that_wait_for_a_retry_have_not_gone() -> None:
+    """A consumer that rejects all it gets has done no work, and is not stuck either."""
+    first = queues(consumers=1, entered=100, ready=60, unacked=5, delayed=35, delayed_returns=35)
+    last = queues(consumers=1, entered=300, ready=255, unacked=5, delayed=40, delayed_returns=40)
+    first.consumers = last.consumers = {(7, 1, "tag"): ConsumerSeen(7, 1, "tag", "q", 10, 5)}
+    looks = evidence(first, last)
+    assert (looks.came("q"), looks.went("q")) == (200, 0)
+    assert list(checks.slow_consumers(looks)) == []
+    assert list(checks.unacked(looks)) == []
+    assert list(checks.retrying(looks)) == []  # each has failed once
+    # While none of them is tried again, the consumer may well hang.
+    assert only(list(checks.unacked(evidence(first, first)))).kind == "messages stuck unacked"
+    # An older broker tells nothing of them.
+    assert QueueSeen.of({**TOLD, "messages-delayed": 3, "messages-delayed-returns": 7}).delayed_returns == 7
+    assert QueueSeen.of(TOLD).delayed == 0
+
+
+def test_messages_that_fail_each_retry() -> None:
+    look = queues(consumers=1, entered=50, delayed=40, delayed_returns=180)
+    finding = only(list(checks.retrying(evidence(look, look))))
+    assert finding.kind == "messages fail each retry"
+    assert finding.seen == "40 messages of queue 'q' wait for a retry"
+    assert finding.cause.startswith("on the average each has come back 4.5 times")
+    assert '"delivery-limit": 20' in finding.next_step
+    assert (finding.object_type, finding.object_name) == ("queue", "q")
+    few = queues(consumers=1, entered=50, delayed=checks.RETRYING - 1, delayed_returns=1000)
+    assert list(checks.retrying(evidence(few, few))) == []
+
+
 def test_messages_fetched_and_never_acked() -> None:
     fetching = CHANNEL._replace(consumers=0, unacked=1)
     first = Look(INFO, 0, channels={(7, 1): fetching})
     finding = only(list(checks.unacked(evidence(first, first))))
     assert finding.seen == "1 messages are held unacked by channel 1 of connection 7"
+    told_by_queue = Look(INFO, 0, channels={(7, 1): fetching._replace(oldest_unacked_queue="reports")})
+    finding = only(list(checks.unacked(evidence(first, told_by_queue))))
+    assert finding.seen.startswith("1 messages, the oldest of queue 'reports', are held unacked by channel 1")
     # One that works holds another message at each look.
     last = Look(INFO, 0, channels={(7, 1): fetching._replace(acks=50)})
     assert list(checks.unacked(evidence(first, last))) == []
@@ -132,6 +175,19 @@ def test_a_consumer_whose_channel_acks_is_not_stuck_while_rows_of_queues_are_old
     # The acks may be those of another consumer: the queue tells.
     last = replace(first, channels={(7, 1): CHANNEL._replace(acks=10, consumers=2)})
     assert only(list(checks.unacked(evidence(first, last)))).kind == "consumer takes nothing"
+
+
+def test_acks_of_a_connection_that_is_not_read_from_are_not_missed() -> None:
+    look = replace(
+        queues(entered=100, ready=90, unacked=10, consumers=1),
+        channels={(7, 1): CHANNEL._replace(unacked=12)},
+        consumers={(7, 1, "worker"): ConsumerSeen(7, 1, "worker", "q", 10, 10)},
+        connections={7: ConnectionSeen(7, "program", "shop", "::1", "")},
+    )
+    kinds = [finding.kind for finding in checks.unacked(evidence(look, look))]
+    assert kinds == ["consumer takes nothing", "messages stuck unacked"]
+    look.connections = {7: ConnectionSeen(7, "program", "shop", "::1", "low on memory")}
+    assert list(checks.unacked(evidence(look, look))) == []
 
 
 def test_a_stream_keeps_what_comes_and_does_not_grow() -> None:

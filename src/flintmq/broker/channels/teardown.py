@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING
+
+from flintmq.broker.queues.delivery import Delivery
 
 if TYPE_CHECKING:
     from flintmq.broker.channels.channel import Channel
     from flintmq.broker.queues.consumer import Consumer
-    from flintmq.broker.queues.delivery import Delivery
     from flintmq.broker.queues.queue import Queue
 
 log = logging.getLogger("flintmq.teardown")
@@ -59,25 +61,11 @@ def returned(channel: Channel, take: Callable[[], list[Delivery]], failed: bool)
                 if delivery.queue not in paused:
                     paused.add(delivery.queue)
                     delivery.queue.returning += 1
-            give_back(channel, portion, failed)
+            Delivery.give_each_back(partial(channel.requeue, failed=failed), portion)
             yield
     finally:
         for queue in paused:
             queue.all_returned()
-
-
-def give_back(channel: Channel, deliveries: list[Delivery], failed: bool) -> None:
-    """Where it fails for one, the others are back in their queues."""
-    try:
-        channel.requeue(deliveries, failed)
-        return
-    except Exception:
-        log.exception("a bug in giving back what a channel holds: each message once more")
-    for delivery in deliveries:
-        try:
-            channel.requeue([delivery], failed)
-        except Exception:
-            log.exception("a message of queue %r is unacked until the broker ends", delivery.queue.name)
 
 
 def portions(deliveries: list[Delivery], size: int) -> Callable[[], list[Delivery]]:

@@ -22,7 +22,7 @@ from typing import Any
 
 from flintmq.broker.exchanges import arguments as arguments_of
 from flintmq.broker.exchanges.binding import VIA, Binding, Destination
-from flintmq.broker.exchanges.exchange import Exchange, Headers
+from flintmq.broker.exchanges.exchange import KEYLESS, Exchange, Headers
 from flintmq.broker.exchanges.lossy_exchange import LossyExchange
 from flintmq.broker.queues.queue import Queue
 from flintmq.errors import ChannelFault, PeerFault
@@ -156,7 +156,7 @@ class Chains:
                 before.update(concerned)
                 fitting: dict[Any, Any] = {}
                 if not isinstance(condition.exchange, LossyExchange) or not condition.exchange.loses():
-                    for key in keys:
+                    for key in keys[:1] if type(condition.exchange) in KEYLESS else keys:
                         condition.exchange.route(key, headers, fitting)
                 for each in concerned:
                     if each not in fitting:

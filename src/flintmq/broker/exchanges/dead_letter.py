@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -52,6 +52,14 @@ log = logging.getLogger("flintmq.dead_letter")
 
 # Letters in one group of the journal, which has to fit into a segment.
 GROUP_LETTERS_MAX = 256
+# A letter that comes into a full queue has the queue drop another message, whose letter does the same in the
+# next queue. Of letters that follow from letters so many are sent at once, some 5 ms; the others wait for
+# their turn behind everything else.
+FOLLOWING_MAX = 64
+# While more of them wait, or more octets, queues put off dropping what would become a letter: a fanout into
+# full queues makes several letters of each.
+WAITING_MAX = 1024
+WAITING_BYTES_MAX = 4_194_304
 # A letter that a bug has kept from leaving is tried again so much later, and so often; then the message is
 # where it was when the broker starts again.
 AGAIN_MS = 1000
@@ -88,7 +96,12 @@ class DeadLetters:
         # With how often each was tried before.
         self.dead: deque[tuple[Queue, Message, str, int]] = deque()
         self.failed: list[tuple[Queue, Message, str, int]] = []
+        # Those that follow from letters.
+        self.waiting: deque[tuple[Queue, Message, str, int]] = deque()
+        self.waiting_bytes = 0
+        self.is_due = False  # the timetable has those that wait sent
         self.is_busy = False
+        self.is_running = False
         self.header_bytes_max = HEADER_BYTES_MAX
 
     def bury(self, queue: Queue, messages: list[Message], reason: str) -> None:
@@ -96,8 +109,27 @@ class DeadLetters:
 
         Never fails: what cannot be sent now is sent later, and is the queue's in the journal until then.
         """
-        self.dead.extend((queue, message, reason, 0) for message in messages)
+        dead = [(queue, message, reason, 0) for message in messages]
+        if self.is_running:
+            self.wait(dead)
+            return
+        self.dead.extend(dead)
         self.run()
+
+    def wait(self, following: Iterable[tuple[Queue, Message, str, int]]) -> None:
+        """These are buried behind those that wait already."""
+        for each in following:
+            self.waiting.append(each)
+            self.waiting_bytes += len(each[1].content)
+
+    def is_crowded(self) -> bool:
+        """Whether so many letters wait that no more are to be made."""
+        return len(self.waiting) >= WAITING_MAX or self.waiting_bytes >= WAITING_BYTES_MAX
+
+    def is_grouped(self) -> bool:
+        """Whether letters are part of a group of the journal, such as a transaction's."""
+        store = self.router.store
+        return store is not None and store.journal.in_group()
 
     @contextmanager
     def after(self) -> Iterator[None]:
@@ -116,15 +148,45 @@ class DeadLetters:
     def run(self) -> None:
         if self.is_busy:
             return
-        self.is_busy = True
+        self.is_busy = self.is_running = True
+        most = FOLLOWING_MAX
         try:
+            if self.waiting and not self.is_grouped():
+                # As many more as come, so that whoever brings letters pays for them.
+                most += len(self.dead)
+                self.wait(self.dead)
+                self.dead.clear()
             while self.dead:
                 self.bury_some()
+            self.follow(most)
+            self.set_alarm()
         except Exception:
             log.exception("a bug in burying the dead of vhost %r: once more in a while", self.router.name)
             self.try_again([])
         finally:
-            self.is_busy = False
+            self.is_busy = self.is_running = False
+
+    def follow(self, most: int) -> None:
+        """So many of those that wait are sent, also of what that causes in turn."""
+        while self.waiting and most:
+            portion = min(most, len(self.waiting), GROUP_LETTERS_MAX)
+            most -= portion
+            for _ in range(portion):
+                following = self.waiting.popleft()
+                self.waiting_bytes -= len(following[1].content)
+                self.dead.append(following)
+            self.bury_some()
+
+    def set_alarm(self) -> None:
+        """Those that wait are sent in portions, in turn with whatever else is due."""
+        if self.waiting and not self.is_due:
+            self.is_due = True
+            self.router.pass_work.timetable.at(0, self.go_on)
+
+    def go_on(self) -> None:
+        self.is_due = False
+        self.run()
+        self.set_alarm()  # where somebody else is at work
 
     def bury_some(self) -> None:
         store = self.router.store

@@ -157,65 +157,82 @@ class DelayedExchange(WrappingExchange):
         """What recovery found waiting: due times and entries."""
         self.waiting = [due_ms << _ENTRY_BITS | entry for due_ms, entry in found]
         heapq.heapify(self.waiting)
-        self.set_alarm()
+        self.wake_for_first()
 
     def put(self, due_ms: int, entry: int) -> None:
+        """The entry waits here, or an exception says that it does not."""
+        self.wake_at(due_ms)
         heapq.heappush(self.waiting, due_ms << _ENTRY_BITS | entry)
-        self.set_alarm()
 
-    def set_alarm(self) -> None:
-        """One alarm, for the first of them."""
-        if not self.waiting:
+    def wake_for_first(self) -> None:
+        """Others have their turn before what is due already."""
+        if self.waiting:
+            soon_ms = self.router.pass_work.timetable.now_ms() + 1
+            self.wake_at(max(self.waiting[0] >> _ENTRY_BITS, soon_ms))
+
+    def wake_at(self, due_ms: int) -> None:
+        """One alarm, for the first of those that wait."""
+        alarm = self.alarm
+        if alarm is not None and self.alarm_ms <= due_ms:
             return
-        due_ms = self.waiting[0] >> _ENTRY_BITS
-        if self.alarm is not None:
-            if self.alarm_ms <= due_ms:
-                return
-            self.alarm.cancel()
-        self.alarm_ms = due_ms
         self.alarm = self.router.pass_work.timetable.at(due_ms, self.release_due)
+        self.alarm_ms = due_ms
+        if alarm is not None:
+            alarm.cancel()
 
     # Going out
 
     def release_due(self) -> None:
         """Routes what is due; of very many only some, and the others a millisecond later."""
         self.alarm = None
-        timetable = self.router.pass_work.timetable
-        now_ms = timetable.now_ms()
+        now_ms = self.router.pass_work.timetable.now_ms()
         released = 0
-        while self.waiting and self.waiting[0] >> _ENTRY_BITS <= now_ms:
-            if released >= RELEASED_MESSAGES_MAX:
-                self.alarm_ms = now_ms + 1
-                self.alarm = timetable.at(self.alarm_ms, self.release_due)
-                return
-            entries: list[int] = []
-            while len(entries) < RELEASED_MESSAGES and self.waiting:
-                if self.waiting[0] >> _ENTRY_BITS > now_ms:
-                    break
-                entries.append(heapq.heappop(self.waiting) & _ENTRY_MASK)
+        try:
+            while released < RELEASED_MESSAGES_MAX:
+                entries = self.take_due(now_ms)
+                if not entries:
+                    return
+                released += len(entries)
+                self.release_or_put_off(entries)
+        finally:
+            self.wake_for_first()
+
+    def take_due(self, now_ms: int) -> list[int]:
+        """One portion, the first of them last."""
+        entries: list[int] = []
+        waiting = self.waiting
+        while len(entries) < RELEASED_MESSAGES and waiting and waiting[0] >> _ENTRY_BITS <= now_ms:
+            entries.append(heapq.heappop(waiting) & _ENTRY_MASK)
+        entries.reverse()
+        return entries
+
+    def release_or_put_off(self, entries: list[int]) -> None:
+        try:
             self.release(entries)
-            released += len(entries)
-        self.set_alarm()
+        finally:
+            self.put_off_all(entries)  # what a bug has kept from leaving
 
     def release(self, entries: list[int]) -> None:
+        """From the end of `entries` on, which loses each entry that has left or was put off."""
         store: Store | None = self.router.store
         if store is None:
-            for entry in entries:
-                self.let_out(entry, self.kept_here[entry])
+            while entries:
+                self.let_out(entries[-1], self.kept_here[entries[-1]])
+                entries.pop()
             return
         try:
-            messages = store.load(entries)
+            messages = store.load(entries[::-1])
         except Exception as fault:
             if not isinstance(fault, UnreadableFault):  # which the reader of the file has told
                 log.exception("exchange %r: a bug in reading what is due: once more in a while", self.name)
-            for entry in entries:
-                self.put_off(entry)
+            self.put_off_all(entries)
             return
         # One group: after a crash each of them is either here still, or where it went. Of an exchange that is
         # not durable they are here no more, and damage to a group would cost them all.
         with store.journal.group() if self.number else nullcontext():
-            for entry, message in zip(entries, messages, strict=True):
-                self.let_out(entry, message)
+            for message in messages:
+                self.let_out(entries[-1], message)
+                entries.pop()
             self.router.secure_streams()
 
     def let_out(self, entry: int, message: Message | None) -> None:
@@ -249,6 +266,11 @@ class DelayedExchange(WrappingExchange):
 
     def put_off(self, entry: int) -> None:
         self.put(self.router.pass_work.timetable.now_ms() + AGAIN_MS, entry)
+
+    def put_off_all(self, entries: list[int]) -> None:
+        while entries:
+            self.put_off(entries[-1])
+            entries.pop()
 
     def send(self, entry: int, waited: Message) -> bool:
         """Routes a message that has waited; False if full queues have not taken it."""

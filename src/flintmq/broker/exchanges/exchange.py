@@ -369,3 +369,8 @@ class HeadersExchange(ConditionExchange):
 STANDARD_TYPES: dict[str, type[Exchange]] = {
     kind.type: kind for kind in (DirectExchange, FanoutExchange, TopicExchange, HeadersExchange)
 }
+
+
+# Of these, and of no plug-in that builds on them, route() does not look at the routing key: one of several
+# keys is enough.
+KEYLESS = (FanoutExchange, HeadersExchange)

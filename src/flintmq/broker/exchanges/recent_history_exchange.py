@@ -38,7 +38,8 @@ LENGTH_MAX = 10_000
 HISTORY_BYTES_MAX = 67_108_864
 # The same while memory is short.
 HISTORY_BYTES_SHORT = 1_048_576
-# What one step hands over, a third of a millisecond; copies of one message in many queues count each.
+# What one step hands over, a third of a millisecond; copies of one message in many queues count each, and a
+# message that goes to none counts as one.
 STEP_COPIES = 64
 STEP_BYTES = 65_536
 NO_STORE = "x-recent-history-no-store"
@@ -121,6 +122,10 @@ class RecentHistoryExchange(WrappingExchange):
                         copies = octets = 0
                         is_behind = store is not None and store.is_behind()
                         yield partial(store.when_synced, store.last()) if is_behind else None
+                copies += 1  # one that goes nowhere has been routed too
+                if copies >= STEP_COPIES:
+                    copies = octets = 0
+                    yield None
         finally:
             if self.handing_over.get(binding) is waiting:
                 del self.handing_over[binding]

@@ -25,6 +25,8 @@ cdef class Router:
     cdef readonly dict routes
     cdef readonly dict passed
     cdef readonly unsigned long long generation
+    cdef readonly dict reached
+    cdef readonly unsigned long long reached_in
     cdef readonly unsigned long long rights
     cdef public object departures
     cdef public bint has_departures
@@ -57,10 +59,11 @@ cdef class Router:
     cpdef rights_changed(self)
     @cython.locals(route=Route)
     cpdef queue_came_or_went(self, str name)
-    @cython.locals(queue=Queue, happened=cython.int)
+    @cython.locals(queue=Queue, count=Py_ssize_t, happened=cython.int)
     cpdef int enqueue(self, Message message, list queues, tuple owners, bint is_ruled) except -1
-    @cython.locals(admitted=list, happened=cython.int)
     cdef int enqueue_ruled(self, Message message, list queues) except -1
+    @cython.locals(admitted=list, happened=cython.int)
+    cdef int enqueue_admitted(self, Message message, list queues) except -1
     @cython.locals(queue=Queue, forcing=list, others=list, happened=cython.int)
     cdef int enqueue_transient(self, Message message, list queues) except -1
     @cython.locals(timed=cython.bint, is_refused=cython.bint, queue=Queue, rules=ActiveRules, admitted=list)

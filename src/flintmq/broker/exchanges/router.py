@@ -11,11 +11,13 @@ and key; `generation` counts the changes of the topology, each of which makes al
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Protocol
 
 from flintmq.broker.exchanges.chains import Chains
 from flintmq.broker.exchanges.dead_letter import DeadLetters
-from flintmq.broker.exchanges.exchange import REFUSED, TAKEN, Exchange
+from flintmq.broker.exchanges.exchange import KEYLESS, REFUSED, TAKEN, Exchange
 from flintmq.broker.exchanges.route import Route, RoutingContext
 from flintmq.broker.matching import lookup
 from flintmq.broker.messages import cc_bcc, entry_number
@@ -41,6 +43,8 @@ EXCHANGE_COPIES = 16
 EXCHANGES_UNCOUNTED = 8
 # A route is some 500 octets with its key: 65,536 of them are 32 MB at the worst.
 ROUTES_MAX = 65_536
+# Queues behind an exchange that are counted for copies_max: more than one commit puts messages into at once.
+REACHED_MAX = 65_537
 
 
 class Departures(Protocol):
@@ -102,6 +106,8 @@ class Router:
         "passed",
         "policies",
         "queues",
+        "reached",
+        "reached_in",
         "rights",
         "routes",
         "services",
@@ -128,6 +134,8 @@ class Router:
         # By exchange: messages published to it and copies in queues, of routes that are forgotten.
         self.passed: dict[str, tuple[int, int]] = {}
         self.generation = 1
+        self.reached: dict[Exchange, int] = {}  # what copies_max has counted
+        self.reached_in = 0  # the generation in which it has
         self.rights = 0  # counts the changes of what users may do
         self.departures: Departures | None = None
         self.has_departures = False
@@ -268,8 +276,9 @@ class Router:
             if verdict == TAKEN:
                 context.taken = True  # type: ignore[union-attr]
                 continue
+            asked = keys[:1] if type(source) in KEYLESS else keys
             if verdict != REFUSED:
-                for key in keys:
+                for key in asked:
                     if context is not None and source.receives:
                         source.route_message(key, context, found)
                     else:
@@ -301,19 +310,33 @@ class Router:
             return [*route.queues, *[self.queues[key] for key in further if key in self.queues]]
         if not route.by_headers and not further:
             return route.queues
-        queues: dict[Queue, None] = {}
-        reached: dict[Exchange, None] = {route.exchange: None}
-        waiting = [route.exchange]
+        return list(dict.fromkeys(self.reach(route.exchange)))
+
+    def copies_max(self, route: Route) -> int:
+        """How many queues a message of this route may come to, by whatever headers; not over REACHED_MAX."""
+        exchange = route.exchange
+        if exchange is None or not route.by_headers:
+            return len(route.queues)
+        if self.reached_in != self.generation:
+            self.reached.clear()
+            self.reached_in = self.generation
+        if exchange not in self.reached:
+            self.reached[exchange] = sum(1 for _ in islice(self.reach(exchange), REACHED_MAX))
+        return self.reached[exchange]
+
+    def reach(self, exchange: Exchange) -> Iterator[Queue]:
+        """The queues that messages of this exchange may come to, some of them more than once."""
+        seen: dict[Exchange, None] = {exchange: None}
+        waiting = [exchange]
         while waiting:
             source = waiting.pop()
-            found = [binding.destination for binding in source.bindings.values()]
-            for destination in [*found, *self.alternate(source)]:
+            alternate = list(self.alternate(source))
+            for destination in chain((each.destination for each in source.bindings.values()), alternate):
                 if isinstance(destination, Queue):
-                    queues[destination] = None
-                elif isinstance(destination, Exchange) and destination not in reached:
-                    reached[destination] = None
+                    yield destination
+                elif isinstance(destination, Exchange) and destination not in seen:
+                    seen[destination] = None
                     waiting.append(destination)
-        return list(queues)
 
     def alternate(self, exchange: Exchange) -> dict[Queue | Exchange, None]:
         """Where a message goes that the exchange has no binding for."""
@@ -351,22 +374,27 @@ class Router:
         the queues has rules that may refuse it.
         """
         if is_ruled or message.traits & (traits.HAS_EXPIRATION | traits.STREAM_CONTENT):
-            if len(queues) > 1:
-                with self.dead_letters.after():
-                    return self.enqueue_ruled(message, queues)
             return self.enqueue_ruled(message, queues)
         if message.traits & (traits.PERSISTENT | traits.SPOOLED):
             return self.enqueue_stored(message, queues, owners)
-        message.holders = len(queues)
+        count = len(queues)
+        message.holders = count
         happened = 0
         for queue in queues:
             happened |= queue.enqueue(message)
-        self.pass_work.copies += len(queues)
-        self.pass_work.arrived += len(queues)
+        self.pass_work.copies += count
+        self.pass_work.arrived += count
         return happened
 
     def enqueue_ruled(self, message: Message, queues: list[Queue]) -> int:
         """The same for queues with rules, and for a message that may expire."""
+        if len(queues) == 1:
+            return self.enqueue_admitted(message, queues)
+        with self.dead_letters.after():
+            return self.enqueue_admitted(message, queues)
+
+    def enqueue_admitted(self, message: Message, queues: list[Queue]) -> int:
+        """Puts the message into those of the queues whose rules let it in."""
         admitted = self.admit(message, queues)
         happened = 0
         if admitted:

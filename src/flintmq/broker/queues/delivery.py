@@ -5,6 +5,8 @@ One that nobody holds, as it came back, waits for its next try or is leased, may
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -12,6 +14,8 @@ if TYPE_CHECKING:
     from flintmq.broker.queues.consumer import Consumer
     from flintmq.broker.queues.queue import Queue
     from flintmq.broker.store.store import Store
+
+log = logging.getLogger("flintmq.queue")
 
 
 class PagedMessage:
@@ -46,6 +50,24 @@ class Delivery:
     consumer: Consumer | None
     position: int
     redeliveries: int
+
+    @staticmethod
+    def give_each_back(
+        give: Callable[[list[Delivery]], None], deliveries: list[Delivery]
+    ) -> Exception | None:
+        """Gives deliveries to their queues; where that fails for one, the others are there. The failure."""
+        try:
+            give(deliveries)
+            return None
+        except Exception as error:
+            log.exception("a bug in giving back %d messages: each of them once more", len(deliveries))
+            failure = error
+        for delivery in deliveries:
+            try:
+                give([delivery])
+            except Exception:
+                log.exception("a message of queue %r is unacked until the broker ends", delivery.queue.name)
+        return failure
 
     @staticmethod
     def create(

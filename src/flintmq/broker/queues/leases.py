@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 from flintmq.broker.messages import entry_number
 from flintmq.broker.queues.paged_tail import READ_BYTES, READ_ENTRIES_MAX
 from flintmq.broker.store.topology_records import put_handed_out
-from flintmq.errors import ServiceFault
+from flintmq.errors import ServiceFault, UnreadableFault
 from flintmq.wire import amqp
 
 if TYPE_CHECKING:
@@ -59,6 +59,8 @@ LEASES_MAX = 1000
 AGAIN_MS = 1000
 # Messages that one step lets go of.
 ENDED = 512
+# What a message that leaves memory takes there beside its content, and of the time of a step.
+SHED_MESSAGE_BYTES = 160
 # Messages that one step takes from the queue, or acks. Where they lie apart in the journal, each ack writes
 # a long record, so that a step acks more of them.
 TAKEN = 1024
@@ -91,6 +93,7 @@ class Lease:
         "ends",
         "epoch",
         "held_bytes",
+        "kept",
         "kept_bytes",
         "last",
         "name",
@@ -115,7 +118,10 @@ class Lease:
         self.deliveries: deque[Delivery] = deque()  # numbers acked + 1 to last
         self.runs = bytearray()  # their entries as the journal has them, if the queue is in the journal
         self.held_bytes = 0
-        self.kept_bytes = 0  # of these octets, what is in memory
+        # Of these the deliveries whose messages are in memory, and octets: to look for them among millions
+        # would take seconds.
+        self.kept: deque[Delivery] = deque()
+        self.kept_bytes = 0
         self.taking = False  # a request takes messages for it, a portion in each pass
         self.alarm: Alarm | None = None
         self.due_ms = 0
@@ -171,7 +177,7 @@ class Lease:
         try:
             size = kept = 0
             while len(taken) < rows_max and size < bytes_max:
-                while queue.sweep():
+                while self._sweep(taken):
                     yield
                     self.check_there(epoch)
                 start = len(taken)
@@ -192,17 +198,31 @@ class Lease:
             if taken:
                 self._hold(taken, size, kept, runs)
         except BaseException:
-            queue.requeue(taken)
+            queue.give_back_taken(taken)  # the reader has seen none of them
             raise
         finally:
             self.taking = False
+
+    def _sweep(self, taken: list[Delivery]) -> bool:
+        """As Queue.sweep; what cannot be read now is for the next request, if something is before it."""
+        try:
+            return self.queue.sweep()
+        except UnreadableFault:
+            if not taken:
+                raise
+            return False
 
     def _take_some(self, taken: list[Delivery], rows_max: int, bytes_max: int) -> int:
         """Takes messages until there are `rows_max`, or so many octets more; the octets."""
         queue = self.queue
         size = 0
         while len(taken) < rows_max and size < bytes_max:
-            delivery = queue.take()
+            try:
+                delivery = queue.take()
+            except UnreadableFault:
+                if not taken:
+                    raise
+                break
             if delivery is None:
                 break
             message = delivery.message
@@ -225,6 +245,7 @@ class Lease:
         try:
             self.held_bytes += size
             self.kept_bytes += kept
+            self.kept.extend(each for each in taken if each.paged is None)
             self.last += len(taken)
             self.ends.append(self.last)
             self.deliveries.extend(taken)
@@ -237,7 +258,9 @@ class Lease:
         except Exception:
             self.held_bytes, self.kept_bytes, self.last, self.ends = before
             while len(self.deliveries) > self.last - self.acked:
-                self.deliveries.pop()
+                delivery = self.deliveries.pop()
+                if self.kept and self.kept[-1] is delivery:
+                    self.kept.pop()
             self.count_runs()
             raise
 
@@ -283,15 +306,13 @@ class Lease:
                 at += 1
 
     def shed(self, kept: int, most: int) -> int:
-        """Memory is short: all but the first `kept` octets go to disk, until `most` have; how many have."""
+        """Memory is short: all but the first `kept` octets go to disk, until `most` have; about how many."""
         shed = 0
-        if self.kept_bytes > kept:
-            for delivery in reversed(self.deliveries):
-                if shed >= most or self.kept_bytes <= kept:
-                    break
-                octets = page_out(self.queue, [delivery])
-                self.kept_bytes -= octets
-                shed += octets
+        while self.kept and self.kept_bytes > kept and shed < most:
+            octets = page_out(self.queue, [self.kept[-1]])
+            self.kept.pop()
+            self.kept_bytes -= octets
+            shed += octets + SHED_MESSAGE_BYTES
         return shed
 
     def ack(self, through: int) -> Portions[int]:
@@ -307,9 +328,21 @@ class Lease:
             if settled:
                 yield
                 self.check_there(epoch)
-            portion = max(ACKED, min(ACKED_MAX, len(self.runs) // _RUN.size))
-            settled += self._ack_some(min(through, self.acked + portion))
+            settled += self._ack_some(min(through, self.acked + self._portion()))
         return settled
+
+    def _portion(self) -> int:
+        """How many messages one step may ack."""
+        if self.queue.duplicates is None:
+            return max(ACKED, min(ACKED_MAX, len(self.runs) // _RUN.size))
+        # The values of those on disk are to be forgotten, so that each is read.
+        octets = count = 0
+        for delivery in islice(self.deliveries, READ_ENTRIES_MAX):
+            octets += 0 if delivery.paged is None else delivery.content_size()
+            if octets > READ_BYTES and count:
+                break
+            count += 1
+        return count
 
     def _ack_some(self, through: int) -> int:
         journal = self.journal()
@@ -318,10 +351,11 @@ class Lease:
             try:
                 while self.acked < through:
                     delivery = self.deliveries[0]
-                    size, is_kept = delivery.content_size(), delivery.paged is None
+                    size = delivery.content_size()
                     self.queue.settle_returned(delivery)
                     self.held_bytes -= size
-                    if is_kept:
+                    if self.kept and self.kept[0] is delivery:
+                        self.kept.popleft()
                         self.kept_bytes -= size
                     self.deliveries.popleft()
                     self.acked += 1
@@ -338,6 +372,7 @@ class Lease:
         """Gives back what is not acked; its numbers mean nothing any more."""
         returned = list(self.deliveries)
         before = self.held_bytes, self.kept_bytes, self.ends, self.acked, self.epoch, self.ended_by
+        kept, self.kept = self.kept, deque()
         self.deliveries.clear()
         self.runs.clear()
         self.held_bytes = self.kept_bytes = 0
@@ -351,6 +386,7 @@ class Lease:
                 self.queue.requeue(returned)
         except Exception:
             self.held_bytes, self.kept_bytes, self.ends, self.acked, self.epoch, self.ended_by = before
+            self.kept = kept
             self.deliveries.extend(returned)
             self.count_runs()
             self.keep()

@@ -27,6 +27,7 @@ cdef Py_ssize_t LETTER_OCTETS
 cdef Py_ssize_t LETTER_CONTENT_SHARE
 cdef Py_ssize_t LETTERS_BYTES_SHORT
 cdef Py_ssize_t LETTERS_OCTETS_MAX
+cdef Py_ssize_t RETURNED_BYTES
 cdef Py_ssize_t RETURNED_LETTERS_OCTETS
 cdef long long LETTERS_SHORT_MS
 cdef Py_ssize_t PASS_ENTRIES
@@ -81,6 +82,7 @@ cdef class Queue:
 
     cpdef Py_ssize_t message_count(self) noexcept
     cpdef Py_ssize_t waiting_count(self) except -1
+    cpdef long long waiting_returns(self) except -1
     cpdef list parts(self)
     cpdef ActiveRules need_rules(self)
     @cython.locals(rules=ActiveRules)
@@ -246,12 +248,22 @@ cdef class Queue:
     cpdef int settled(self, Py_ssize_t count) except -1
     cpdef object need_tally(self)
     cpdef give_back(self, Delivery delivery)
+    cpdef give_back_taken(self, list deliveries)
+    @cython.locals(delivery=Delivery, count=Py_ssize_t)
+    cpdef give_back_some(self, list deliveries)
     @cython.locals(delivery=Delivery, count=Py_ssize_t)
     cpdef requeue(self, list deliveries, bint failed=*)
     @cython.locals(
-        retries=Retries, delivery=Delivery, end=Py_ssize_t, index=Py_ssize_t, letters=Py_ssize_t
+        retries=Retries,
+        delivery=Delivery,
+        end=Py_ssize_t,
+        index=Py_ssize_t,
+        letters=Py_ssize_t,
+        octets=Py_ssize_t,
     )
     cpdef Py_ssize_t returned_together(self, list deliveries, Py_ssize_t start) except -1
+    @cython.locals(entry=cython.ulonglong)
+    cdef bint is_on_disk(self, Delivery delivery) except -1
     @cython.locals(rules=ActiveRules, dead=list, delivery=Delivery)
     cdef list ready_again(self, list deliveries, bint failed)
     cpdef all_returned(self)
@@ -288,6 +300,7 @@ cdef class Queue:
     )
     cpdef bint expire(self) except -1
     cdef bint is_slow(self) except -1
+    cdef bint puts_letters_off(self) except -1
     cpdef watch(self)
     @cython.locals(rules=ActiveRules, due_ms=cython.longlong, message=Message)
     cdef look_ahead(self)

@@ -81,6 +81,8 @@ HOLES_MIN = 4096
 RETURNED_MAX = 2048
 # Of messages that have come back too often so many, by what their dead letters cost (LETTERS_OCTETS_MAX).
 RETURNED_LETTERS_OCTETS = 4096
+# Of those that wait for a retry so many octets, as they are written to the disk then: some milliseconds.
+RETURNED_BYTES = 1_048_576
 # So many may wait for a retry while memory is short: each is some 450 octets, though it lies on disk.
 WAITING_MAX_SHORT = 16_384
 # Expired messages dropped at a time; more go in portions: a thousand dead letters take some milliseconds.
@@ -217,6 +219,10 @@ class Queue:
     def waiting_count(self) -> int:
         """How many messages wait for their retry; they are neither ready nor handed out."""
         return 0 if self.rules is None or self.rules.retries is None else len(self.rules.retries.waiting)
+
+    def waiting_returns(self) -> int:
+        """How often the messages that wait for their retry have come back, together."""
+        return 0 if self.rules is None or self.rules.retries is None else self.rules.retries.waiting_returns
 
     def parts(self) -> list[Queue]:
         """The queues that hold the messages: this one, or one for each priority, the highest first."""
@@ -488,6 +494,10 @@ class Queue:
         limits = None if self.rules is None else self.rules.limits
         if limits is None or limits.refuses or not limits.is_exceeded(self.message_count()):
             return
+        if self.puts_letters_off():
+            rules = self.need_rules()
+            rules.set_alarm(rules.timetable.now_ms() + LETTERS_SHORT_MS, self.alarm_due)
+            return
         if self.active:
             self.dispatch_early()
         dead: list[Message] = []
@@ -577,7 +587,8 @@ class Queue:
         """
         if self.store is None:
             return 0
-        shed = self.shed_returned(most) + self.shed_leases(most)
+        shed = self.shed_returned(most)
+        shed += self.shed_leases(most - shed)
         entries: list[int] = []
         try:
             while shed < most and (
@@ -628,7 +639,7 @@ class Queue:
                 continue
             if shed >= most:
                 break
-            shed += delivery.page_out(self.store, self.number != 0)
+            shed += delivery.page_out(self.store, self.number != 0) + SHED_MESSAGE_BYTES
         return shed
 
     def load_portion(self) -> int:
@@ -1355,6 +1366,32 @@ class Queue:
             self.watch()
         self.mark()
 
+    def give_back_taken(self, deliveries: list[Delivery]) -> None:
+        """As give_back, for messages that a reader was to have: they are out, and in portions back."""
+        if len(deliveries) <= RETURNED_MAX:
+            self.give_back_some(deliveries)
+        else:
+            self.returning += 1
+            self.pass_work.chores.begin(given_back(self, deliveries))
+
+    def give_back_some(self, deliveries: list[Delivery]) -> None:
+        if not deliveries:
+            return
+        count = len(deliveries)
+        if self.deleted:
+            for delivery in deliveries:
+                self.settle_returned(delivery)
+            self.unacked -= count
+            return
+        if self.rules is not None and self.rules.limits is not None:
+            for delivery in deliveries:
+                self.rules.limits.note(delivery, 1)
+        self.put_back(deliveries)
+        self.unacked -= count
+        if self.rules is not None:
+            self.tend()
+        self.mark()
+
     def requeue(self, deliveries: list[Delivery], failed: bool = False) -> None:
         """Puts handed-out messages back. `failed`: a client has refused them, or their client was lost."""
         if len(deliveries) > 1 and self.returned_together(deliveries, 0) < len(deliveries):
@@ -1381,15 +1418,20 @@ class Queue:
         self.mark()
 
     def returned_together(self, deliveries: list[Delivery], start: int) -> int:
-        """How far from `start` they may go back at a time: to the end, unless these are many or die of it."""
+        """How far from `start` they may go back at a time: to the end, unless much is written or dies."""
         end = min(len(deliveries), start + RETURNED_MAX)
         retries = None if self.rules is None else self.rules.retries
-        if retries is None or retries.delivery_limit < 0:
+        if retries is None or (retries.delivery_limit < 0 and not retries.delays):
             return end
         letters = 0
+        octets = 0
         for index in range(start, end):
             delivery = deliveries[index]
-            if delivery.redeliveries < retries.delivery_limit:
+            if retries.delays and self.store is not None and not self.is_on_disk(delivery):
+                octets += delivery.content_size()
+                if octets >= RETURNED_BYTES:
+                    return index + 1
+            if retries.delivery_limit < 0 or delivery.redeliveries < retries.delivery_limit:
                 continue
             if delivery.message is not None:
                 letters += self.letter_octets(delivery.message)
@@ -1398,6 +1440,11 @@ class Queue:
             if letters >= RETURNED_LETTERS_OCTETS:
                 return index + 1
         return end
+
+    def is_on_disk(self, delivery: Delivery) -> bool:
+        """Whether nothing is to be written for the message to leave memory."""
+        entry = delivery.entry()
+        return entry_number.is_transient(entry) or (entry != 0 and self.number != 0)
 
     def ready_again(self, deliveries: list[Delivery], failed: bool) -> list[Delivery]:
         """The deliveries that are ready at once. Others have come back too often, or wait for their retry."""
@@ -1700,6 +1747,7 @@ class Queue:
             message = self.head()
             while message is not None and expiry.has_expired(message):
                 has_more = len(dead) == EXPIRED_MAX or size >= bytes_max or letters >= LETTERS_OCTETS_MAX
+                has_more = has_more or self.puts_letters_off()
                 if has_more or self.draw() is None:
                     break
                 if rules.limits is not None:
@@ -1726,6 +1774,13 @@ class Queue:
             return False
         return self.pass_work.is_short or self.pass_work.unwatched_bytes < 0
 
+    def puts_letters_off(self) -> bool:
+        """Whether what would become a dead letter is to stay for now: too many letters wait already."""
+        rules = self.need_rules()
+        if rules.host is None or rules.settings.dead_letter_exchange is None:
+            return False
+        return rules.host.puts_letters_off()
+
     def watch(self) -> None:
         """Sets the alarm for whatever is due first. Never fails: the work of the caller is done already."""
         try:
@@ -1745,7 +1800,7 @@ class Queue:
             message = self.head()
             if message is not None:
                 due_ms = rules.expiry.due_ms(message)
-                if due_ms >= 0 and self.is_slow():
+                if due_ms >= 0 and (self.is_slow() or self.puts_letters_off()):
                     due_ms = max(due_ms, rules.timetable.now_ms())
                     due_ms += LETTERS_SHORT_MS - due_ms % LETTERS_SHORT_MS
         if rules.retries is not None:
@@ -1891,8 +1946,18 @@ def requeued(queue: Queue, deliveries: list[Delivery], failed: bool) -> Iterator
     try:
         while start < len(deliveries):
             end = queue.returned_together(deliveries, start)
-            queue.requeue(deliveries[start:end], failed)
+            Delivery.give_each_back(partial(queue.requeue, failed=failed), deliveries[start:end])
             start = end
+            yield
+    finally:
+        queue.all_returned()
+
+
+def given_back(queue: Queue, deliveries: list[Delivery]) -> Iterator[None]:
+    """Queue.give_back_taken in portions, as `requeued`."""
+    try:
+        for start in range(0, len(deliveries), RETURNED_MAX):
+            Delivery.give_each_back(queue.give_back_some, deliveries[start : start + RETURNED_MAX])
             yield
     finally:
         queue.all_returned()

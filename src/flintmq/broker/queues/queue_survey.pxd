@@ -19,6 +19,7 @@ cdef class QueueSums:
     cdef readonly long long streams
     cdef readonly long long kept
     cdef readonly long long unacked
+    cdef readonly long long delayed
     cdef readonly long long ready_bytes
     cdef readonly long long oldest_ms
 

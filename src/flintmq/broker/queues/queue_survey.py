@@ -35,6 +35,7 @@ class QueueSums:
 
     __slots__ = (
         "consumers",
+        "delayed",
         "hidden",
         "kept",
         "oldest_ms",
@@ -53,6 +54,7 @@ class QueueSums:
         self.streams = 0  # of the queues
         self.kept = 0  # of what is ready the messages of streams
         self.unacked = 0
+        self.delayed = 0  # that wait for a retry
         self.ready_bytes = (
             0  # that messages take in memory, about: contents, objects, numbers of those on disk
         )
@@ -68,6 +70,7 @@ class QueueSums:
             self.consumers += len(queue.consumers)
             self.ready += queue.message_count()
             self.unacked += queue.unacked
+            self.delayed += queue.waiting_count()
             if queue.is_stream:
                 self.streams += 1
                 self.kept += queue.message_count()
@@ -190,6 +193,8 @@ def plain_mark(queue: Queue) -> int:
     mark = mixed(mark, len(queue.consumers))
     mark = mixed(mark, 1 if queue.active else 0)
     mark = mixed(mark, queue.unacked)
+    mark = mixed(mark, queue.waiting_count())
+    mark = mixed(mark, queue.waiting_returns())
     mark = mixed(mark, queue.settled_count)
     mark = mixed(mark, queue.unasked)
     mark = mixed(mark, queue.ready.count)

@@ -15,8 +15,10 @@ cdef class Retries:
     cdef object rules
     cdef readonly long long delivery_limit
     cdef readonly bint counts
+    cdef readonly bint delays
     cdef readonly dict notes
     cdef readonly list waiting
+    cdef readonly long long waiting_returns
 
     cpdef set(self, rules)
     @cython.locals(content=bytes, header_size=cython.uint)
@@ -31,6 +33,7 @@ cdef class Retries:
     cpdef restore(self, dict returns)
     cdef wait_again(self, Delivery delivery, long long due_ms)
     cdef Py_ssize_t next_due_ms(self) except -2
+    @cython.locals(delivery=Delivery)
     cdef list take_due(self, long long now_ms, Py_ssize_t most)
     @cython.locals(delivery=Delivery)
     cdef list take_waiting(self)

@@ -31,6 +31,7 @@ class Retries:
 
     __slots__ = (
         "counts",
+        "delays",
         "delivery_limit",
         "name",
         "notes",
@@ -39,6 +40,7 @@ class Retries:
         "store",
         "timetable",
         "waiting",
+        "waiting_returns",
     )
 
     def __init__(self, timetable: Timetable, store: Store | None, number: int, name: str) -> None:
@@ -49,13 +51,16 @@ class Retries:
         self.rules: QueueRules = PLAIN
         self.delivery_limit = -1
         self.counts = False  # whether deliveries are counted over restarts and told to consumers
+        self.delays = False  # whether some of what comes back waits, on disk
         self.notes: dict[int, int] = {}  # by entry: how often it came back
         self.waiting: list[tuple[int, int, Delivery]] = []  # a heap: when it is due, its place
+        self.waiting_returns = 0  # how often those that wait have come back, together
 
     def set(self, rules: QueueRules) -> None:
         self.rules = rules
         self.delivery_limit = -1 if rules.delivery_limit is None else rules.delivery_limit
         self.counts = rules.counts_returns()
+        self.delays = rules.retry_type != "disabled"
 
     def shown(self, message: Message, redeliveries: int) -> Message:
         """The message as it goes out once more, with the number of its earlier deliveries."""
@@ -104,6 +109,7 @@ class Retries:
             except Exception:  # then it waits in memory
                 log.exception("a message of queue %r that waits for a retry stays in memory", self.name)
         heapq.heappush(self.waiting, (due_ms, delivery.position, delivery))
+        self.waiting_returns += delivery.redeliveries
 
     def due_ms(self, redeliveries: int, failed: bool) -> int:
         """When a message that came back is ready again; 0: at once."""
@@ -145,10 +151,13 @@ class Retries:
         """Messages whose next try has come."""
         ready: list[Delivery] = []
         while self.waiting and self.waiting[0][0] <= now_ms and len(ready) < most:
-            ready.append(heapq.heappop(self.waiting)[2])
+            delivery: Delivery = heapq.heappop(self.waiting)[2]
+            self.waiting_returns -= delivery.redeliveries
+            ready.append(delivery)
         return ready
 
     def take_waiting(self) -> list[Delivery]:
         """All that waits, for a queue that drops what it has."""
         waiting, self.waiting = self.waiting, []
+        self.waiting_returns = 0
         return [delivery for _, _, delivery in waiting]

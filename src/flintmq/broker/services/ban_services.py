@@ -7,18 +7,19 @@ user.default-password    whether guest gets in with the password guest
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
 from flintmq.auth import Accepted, Tag
+from flintmq.broker.services.acting import require_internal
 from flintmq.broker.services.administration_services import administration
 from flintmq.broker.services.arguments import PAGE
-from flintmq.broker.services.management_services import settled
+from flintmq.broker.services.management_services import login_of, settled
 from flintmq.broker.services.request import Request, service
 
 if TYPE_CHECKING:
-    from flintmq.broker.scheduling.chores import Chore
+    from flintmq.broker.scheduling.chores import Chore, Wait
     from flintmq.broker.services.request import Row
     from flintmq.wire.tables import FieldTable
 
@@ -64,5 +65,30 @@ def user_default_password(request: Request) -> Chore:
         return
     client = broker.connections.get(request.channel.origin)
     address = request.peer_address if client is None else client.peer_address
-    step = yield from settled(request, broker.users.login(WELL_KNOWN, WELL_KNOWN.encode(), address))
-    request.reply({"in-force": isinstance(step, Accepted)})
+    is_in_force = yield from has_default_password(request, address)
+    request.reply({"in-force": is_in_force})
+
+
+@service("management.default-password", "known? text")
+def management_default_password(request: Request) -> Chore:
+    """Whether user guest would get in with the password guest from this machine: `in-force`.
+
+    `login` is another text after a change of the password, and empty without such a user. While it is the one
+    that is `known`, `in-force` is left out: no password is hashed for those who ask again and again.
+    `loopback-only` says whether guest gets in from this machine alone.
+    """
+    require_internal(request)
+    user = request.broker.users.get(WELL_KNOWN)
+    if user is None:
+        request.reply({"login": "", "in-force": False})
+        return
+    found: FieldTable = {"login": login_of(user), "loopback-only": user.is_loopback_only}
+    if request.text("known", "") != found["login"]:
+        found["in-force"] = yield from has_default_password(request, "127.0.0.1")
+    request.reply(found)
+
+
+def has_default_password(request: Request, address: str) -> Generator[Wait, None, bool]:
+    login = request.broker.users.login(WELL_KNOWN, WELL_KNOWN.encode(), address)
+    step = yield from settled(request, login)
+    return isinstance(step, Accepted)

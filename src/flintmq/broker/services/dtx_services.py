@@ -30,9 +30,10 @@ from flintmq.errors import ServiceFault
 from flintmq.wire import amqp
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
 
     from flintmq.broker.queues.queue import Queue
+    from flintmq.broker.scheduling.chores import Chore
     from flintmq.broker.transactions.dtx_branches import Branches
     from flintmq.wire.tables import FieldTable, FieldValue
 
@@ -40,6 +41,8 @@ COMMIT = (
     "xids array, rollback-xids? array, mandatory? flag, wait? flag, heuristic? flag, marker? text, "
     "marker-number? number, marker-note? text, marker-keep-s? number, marker-reset? flag"
 )
+# What a rollback undoes.
+ROLLED_BACK = (BranchState.OPEN, BranchState.PREPARING, BranchState.ROLLBACK_ONLY, BranchState.PREPARED)
 MARKER_OCTETS_MAX = 255
 # A note is in memory, and in every answer: with the name and the rest a page of markers has room for some 50.
 NOTE_OCTETS_MAX = 2048
@@ -120,13 +123,17 @@ def described(branch: Branch) -> FieldTable:
 
 
 @service("dtx.prepare", "xids array", changes=True)
-def dtx_prepare(request: Request) -> None:
+def dtx_prepare(request: Request) -> Chore:
     """Prepares `xids`, one after the other; those that were rolled back or had nothing in them are named."""
     branches = branches_of(request)
-    found = [branches.find(xid, request.user) for xid in xids_of(request)]
-    for branch in found:
-        branches.not_busy(branch)
-    codes = {branch: branches.prepare(branch) for branch in found}
+    xids = xids_of(request)
+    for xid in xids:
+        branches.not_busy(branches.find(xid, request.user))
+    codes: dict[Branch, tuple[int, int]] = {}
+    for xid in xids:
+        branch = branches.find(xid, request.user)  # it may have ended in the steps for others
+        codes[branch] = yield from branches.prepare_in_portions(branch)
+        yield None
     results: FieldTable = {
         "prepared": texts([each for each, (code, _) in codes.items() if code == amqp.XA_OK]),
         "read-only": texts([each for each, (code, _) in codes.items() if code == amqp.XA_RDONLY]),
@@ -138,7 +145,7 @@ def dtx_prepare(request: Request) -> None:
 
 
 @service("dtx.commit", COMMIT, changes=True)
-def dtx_commit(request: Request) -> None:
+def dtx_commit(request: Request) -> Chore:
     """Commits `xids`, all prepared, in one go; rolls back those in `rollback-xids`, known or not.
 
     `marker`, `marker-number`, `marker-note`: only if that number is above the marker's, which it becomes;
@@ -150,13 +157,14 @@ def dtx_commit(request: Request) -> None:
     """
     branches = branches_of(request)
     xids = xids_of(request)
+    yield from branches.outcomes.awaited_on_disk(known(request, xids))
     losers = known(request, [xid for xid in xids_of(request, "rollback-xids") if xid not in xids])
     name, marker = marker_of(request)
     stored = branches.marker(name, request.user) if name else None
     is_repeat = stored is not None and (stored.number, stored.note) == (marker.number, marker.note)
     is_reset = request.flag("marker-reset", False) and not is_repeat
     if stored is not None and marker.number <= stored.number and not is_reset:
-        count, sequence = roll_back(branches, [*known(request, xids), *losers])
+        count, sequence = yield from rolled_back(branches, [*known(request, xids), *losers])
         results: FieldTable = {"already": True, "committed": 0, "rolled-back": count, **told_of(stored)}
         # The commit that it repeats may not be safe yet, either.
         answer(request, branches.outcomes.decided, max(sequence, last(branches)), results)
@@ -173,7 +181,7 @@ def dtx_commit(request: Request) -> None:
         sequence = branches.commit_all(found, lambda: branches.mark(name, marker))
     else:
         sequence = branches.commit_all(found)
-    count, undone = roll_back(branches, losers)
+    count, undone = yield from rolled_back(branches, losers)
     results = {"already": False, "committed": len(found), "rolled-back": count}
     if name:
         results["marker-number"] = marker.number
@@ -282,20 +290,21 @@ def prepared(request: Request, xids: list[Xid]) -> list[Branch]:
     return found
 
 
-def roll_back(branches: Branches, found: list[Branch]) -> tuple[int, int]:
-    """How many, and the record to wait for."""
+def rolled_back(branches: Branches, found: list[Branch]) -> Generator[None, None, tuple[int, int]]:
+    """Rolls branches back, one in each step: how many, and the record to wait for."""
     for branch in found:
         branches.not_busy(branch)
     count = sequence = 0
     for branch in found:
-        if branch.state is not BranchState.HEURISTIC:
+        if branches.branches.get(branch.xid) is branch and branch.state in ROLLED_BACK:
             count += 1
             sequence = max(sequence, branches.rollback(branch)[1])
+            yield None
     return count, sequence
 
 
 @service("dtx.rollback", "xids array, heuristic? flag", changes=True)
-def dtx_rollback(request: Request) -> None:
+def dtx_rollback(request: Request) -> Chore:
     """Rolls back `xids`; one that is not there is named in `unknown`. `heuristic` as with dtx.commit."""
     branches = branches_of(request)
     xids = xids_of(request)
@@ -305,7 +314,7 @@ def dtx_rollback(request: Request) -> None:
         count = len(found)
         sequence = max([branches.complete_heuristically(each, commit=False) for each in found], default=0)
     else:
-        count, sequence = roll_back(branches, found)
+        count, sequence = yield from rolled_back(branches, found)
     there = {branch.xid for branch in found}
     unknown: list[FieldValue] = [str(xid) for xid in xids if xid not in there]
     reply_when_safe(request, sequence, {"rolled-back": count, "unknown": unknown})

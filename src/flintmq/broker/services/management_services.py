@@ -75,7 +75,7 @@ STEP_QUEUES_MIN = 32
 STEP_QUEUES_MAX = 512
 # Connections and channels that one step adds up, a microsecond and a half each.
 STEP_CHANNELS = 32
-# How often a login is tried whose user is changed meanwhile.
+# How often a login is tried whose password is set meanwhile.
 LOGINS_MAX = 10
 # Virtual hosts named with a login: who may enter more than these asks for the list.
 HOSTS_MAX = 1000
@@ -110,15 +110,15 @@ def authenticate(request: Request) -> Chore:
     name = request.text("user", "")
     for _ in range(LOGINS_MAX):
         known = broker.users.get(name)
-        changes = 0 if known is None else known.changes
+        changes = 0 if known is None else known.password_changes
         if "token" in request.arguments:
             begun = broker.authentication.borne(secret(request, "token"), address)
         else:
             begun = broker.authentication.login(name, secret(request, "password"), address)
         step = yield from settled(request, begun)
-        # A change during the login refuses it. Tools that set permissions ask while they do so: a right
-        # password must not be told to be wrong.
-        if not isinstance(step, Refused) or known is None or known.changes == changes:
+        # A password that is set during the login refuses it. Tools that set passwords ask while they do so: a
+        # right password must not be told to be wrong.
+        if not isinstance(step, Refused) or known is None or known.password_changes == changes:
             break
     if isinstance(step, Refused):
         pause_s = broker.failed_logins.note(address, step.user or name, step.is_fault)
@@ -197,10 +197,15 @@ def tell_identity(request: Request, user: User, visitor: int) -> Chore:
             "sees-all": user.has_tag(Tag.MONITORING),
             "virtual-hosts": hosts[:HOSTS_MAX],
             "changes": user.changes,
-            "login": f"visitor {visitor}" if visitor else f"{user.life} {user.password_changes}",
+            "login": f"visitor {visitor}" if visitor else login_of(user),
             "visitor": visitor,
         }
     )
+
+
+def login_of(user: User) -> str:
+    """Another text after a change that ends logins of before."""
+    return f"{user.life} {user.password_changes}"
 
 
 def settled(
@@ -308,6 +313,7 @@ def host_counts(host: VirtualHost, sums: QueueSums) -> dict[str, Any]:
         "streams": sums.streams,
         "kept": sums.kept,
         "unacked": sums.unacked,
+        "delayed": sums.delayed,
         "ready_bytes": sums.ready_bytes,
         "unacked_bytes": 0,
         "oldest_ms": sums.oldest_ms,
@@ -352,6 +358,9 @@ def broker_counts(request: Request) -> dict[str, Any]:
         "passes": pass_work.passes,
         "pid": os.getpid(),
         "cluster_name": broker.administration.parameters.cluster_name(),
+        "logins": {
+            PROTOCOLS[version]: tuple(counts) for version, counts in broker.failed_logins.decided.items()
+        },
         "turn_times": pass_work.turn_times.told(),
         "waits": pass_work.waits.told(),
         "fates": fates,
@@ -489,6 +498,8 @@ def queue_row(queue: Queue) -> Tuple:
         len(queue.consumers),
         queue.message_count(),
         queue.unacked,
+        queue.waiting_count(),
+        queue.waiting_returns(),
         *browsing.held(queue),
         browsing.entered(queue),
         queue.settled_count,

@@ -69,7 +69,7 @@ def may_see(request: Request, name: str) -> bool:
 def broker_info(request: Request) -> Iterator[None]:
     """Version, build, uptime, protocols, alarms, memory, disk, and how much there is in this virtual host."""
     broker, host = request.broker, request.channel.virtual_host
-    connections = channels = consumers = ready = 0
+    connections = channels = consumers = ready = delayed = 0
     for at, client in enumerate(list(broker.connections.values())):
         if client.virtual_host is host:
             connections += 1
@@ -83,6 +83,7 @@ def broker_info(request: Request) -> Iterator[None]:
             if not is_hidden(queue):
                 consumers += len(queue.consumers)
                 ready += queue.message_count()
+                delayed += queue.waiting_count()
         last = names[-1]
         yield
     request.reply(
@@ -105,6 +106,7 @@ def broker_info(request: Request) -> Iterator[None]:
             "bindings": host.binding_count,
             "consumers": consumers,
             "messages-ready": ready,
+            "messages-delayed": delayed,
             **({} if broker.process is None else fitting(broker.process.condition())),
         }
     )
@@ -196,6 +198,7 @@ def queue_table(queue: Queue, request: Request) -> FieldTable:
         table["message-ttl-ms"] = rules.settings.message_ttl_ms
     if queue.waiting_count():
         table["messages-delayed"] = queue.waiting_count()
+        table["messages-delayed-returns"] = queue.waiting_returns()
     if queue.leases:
         table["leases"] = len(queue.leases)
     tally = queue.tally

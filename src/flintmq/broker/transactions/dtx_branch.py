@@ -9,6 +9,10 @@
      |            | rollback     |
      +------------+--------------+-- commit, rollback --> (gone)
 
+A branch in which very much was settled is PREPARING between OPEN and PREPARED, or before a commit in one
+phase: it locks some deliveries in each pass. Until all of them are locked nothing is on disk, and whatever
+ends an open branch ends it.
+
 What is published in a branch is put into the journal at once, owned by the branch and by no queue: a
 branch costs little memory however large it is. Without a journal the messages stay here.
 What is settled in it stays with its channel until the branch is prepared; then it is locked here.
@@ -17,7 +21,8 @@ What is settled in it stays with its channel until the branch is prepared; then 
 from __future__ import annotations
 
 from array import array
-from enum import Enum
+from collections import deque
+from enum import Enum, IntEnum
 from typing import TYPE_CHECKING
 
 from flintmq.wire import amqp
@@ -41,13 +46,14 @@ class BranchState(Enum):
     """Names as `dtx.list` gives them."""
 
     OPEN = "open"
+    PREPARING = "preparing"
     ROLLBACK_ONLY = "rollback-only"
     PREPARED = "prepared"
     DECIDED = "committing"
     HEURISTIC = "heuristic"
 
 
-class Settlement(Enum):
+class Settlement(IntEnum):
     """What becomes of a delivery at commit; the numbers are those in the journal."""
 
     ACK = 1
@@ -76,6 +82,7 @@ class Branch:
         "code",
         "entries",
         "flags",
+        "has_further_keys",
         "involved",
         "is_own",
         "life",
@@ -126,9 +133,10 @@ class Branch:
         self.operations = 0
         # By exchange and routing key: how many messages, and the octets of their bodies. None: too many.
         self.routes: dict[bytes, tuple[int, int]] | None = {}
+        self.has_further_keys = False  # some of its messages name further routing keys
         # Known when it is committed: messages that went to no queue, and that a queue did not take.
         self.unrouted = self.refused = 0
-        self.settling: list[tuple[DtxWork, Settlement, Delivery]] = []
+        self.settling: deque[tuple[DtxWork, Settlement, Delivery]] = deque()
         self.locks: list[Lock] = []
         self.manifest = 0  # the entry of the journal that says all this
         self.timeout_s = 0

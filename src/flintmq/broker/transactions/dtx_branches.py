@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import nullcontext
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -22,7 +22,7 @@ from flintmq.broker.transactions.dtx_completion import BranchCompletion
 from flintmq.broker.transactions.dtx_journal import Marker, marker_key, put_manifest, put_marker
 from flintmq.broker.transactions.xid import Xid
 from flintmq.errors import ChannelFault, PeerFault, UnreadableFault
-from flintmq.wire import amqp
+from flintmq.wire import amqp, traits
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from flintmq.broker.exchanges.router import Router
     from flintmq.broker.messages.message import Message
     from flintmq.broker.queues.delivery import Delivery
+    from flintmq.broker.scheduling.chores import Wait
     from flintmq.broker.store.store import Store
     from flintmq.broker.transactions.dtx_work import DtxWork
     from flintmq.config import Config
@@ -38,12 +39,18 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("flintmq.dtx")
 
+# A branch is prepared or ends in portions: the XA code, and the record that has to be safe before it is told.
+Ending = Generator["Wait | None", None, tuple[int, int]]
+
 # An end that a bug has kept from coming is tried again so much later.
 AGAIN_MS = 1000
 # Branches that recover goes through in portions, one for each channel that asks: the oldest is forgotten.
 SCANS_MAX = 1024
 # The format of their xids in transactions of the tx class: "tx".
 OWN_FORMAT = 0x7478
+# Deliveries that a branch locks in one pass, some microseconds each, and of more than that in one step.
+LOCKED_AT_ONCE = 4096
+LOCKED_IN_STEP = 512
 # Messages of a branch that is over which one step lets go of.
 LET_GO_AT_ONCE = 4096
 # Of the oldest markers so many are looked at with each commit, whether their time is over.
@@ -80,7 +87,7 @@ class Branches:
     def find(self, xid: Xid, user: User) -> Branch:
         branch = self.branches.get(xid)
         if branch is None or branch.state is BranchState.DECIDED:
-            raise ChannelFault(amqp.NOT_FOUND, f"no branch with xid {xid} in vhost '{self.router.name}'")
+            raise self.unknown(xid)
         if not may_touch(user, branch.user, branch.life):
             raise ChannelFault(
                 amqp.ACCESS_REFUSED,
@@ -89,6 +96,9 @@ class Branches:
         if branch.is_own:
             raise wrong_state(f"branch {xid} is a commit of the tx class, which its channel ends")
         return branch
+
+    def unknown(self, xid: Xid) -> ChannelFault:
+        return ChannelFault(amqp.NOT_FOUND, f"no branch with xid {xid} in vhost '{self.router.name}'")
 
     def visible(self, user: User) -> Iterator[Branch]:
         return (branch for branch in self.branches.values() if may_touch(user, branch.user, branch.life))
@@ -185,7 +195,7 @@ class Branches:
             branch.suspended.pop(work, None)
             del branch.involved[work]
             del work.involved[branch]
-            if branch.state is BranchState.OPEN:
+            if branch.state in (BranchState.OPEN, BranchState.PREPARING):
                 try:
                     self.spoil(branch, amqp.XA_RBROLLBACK)
                 except Exception:  # the channel's other branches are to go as well
@@ -221,6 +231,8 @@ class Branches:
             branch.entries.append(self.store.stage(message, branch.owners))
         branch.note_published(work, flags, octets)
         branch.note_route(message.route, message.body_size())
+        if message.traits & traits.HAS_COPIES:
+            branch.has_further_keys = True
 
     def settle(
         self, branch: Branch, work: DtxWork, settlement: Settlement, deliveries: list[Delivery]
@@ -242,26 +254,58 @@ class Branches:
     # Coordination: each returns the XA code, and the record that has to be safe before it is told
 
     def prepare(self, branch: Branch) -> tuple[int, int]:
+        """In one go; where `is_much_to_lock`, prepare_in_portions is for it."""
+        code = self.ended_unprepared(branch)
+        if code is not None:
+            return code, 0
+        try:
+            self.lock(branch)
+            return amqp.XA_OK, self.seal(branch)
+        except Exception:
+            self.give_up(branch)
+            raise
+
+    def prepare_in_portions(self, branch: Branch) -> Ending:
+        """The same, some deliveries in each step. Who rolls it back meanwhile has it rolled back."""
+        code = self.ended_unprepared(branch)
+        if code is not None:
+            return code, 0
+        try:
+            yield from self.lock_in_portions(branch)
+            if branch.state is BranchState.PREPARING:
+                return amqp.XA_OK, self.seal(branch)
+        except Exception:
+            self.give_up(branch)
+            raise
+        return self.ended_meanwhile(branch), 0
+
+    def ended_unprepared(self, branch: Branch) -> int | None:
+        """The XA code if there is nothing to prepare, and the branch is gone; a fault if it cannot be."""
         self.not_busy(branch)
         if branch.state is BranchState.ROLLBACK_ONLY:
             self.drop(branch)
-            return branch.code, 0
+            return branch.code
         if branch.state is not BranchState.OPEN:
             raise wrong_state(f"branch {branch.xid} is {branch.state_text()} already")
         if branch.is_empty():
             self.drop(branch)
-            return amqp.XA_RDONLY, 0
-        try:
-            self.lock(branch)
-            branch.state = BranchState.PREPARED
-            branch.since_ms = self.now_ms()
-            branch.timeout_s = 0
-            sequence = 0 if self.store is None else put_manifest(self.store, self.router.name, branch)
-            self.set_heuristic_alarm(branch)
-        except Exception:
-            self.give_up(branch)
-            raise
-        return amqp.XA_OK, sequence
+            return amqp.XA_RDONLY
+        return None
+
+    def ended_meanwhile(self, branch: Branch) -> int:
+        """The XA code of a branch that a rollback or the end of a channel has met while it was PREPARING."""
+        if self.branches.get(branch.xid) is branch:
+            self.drop(branch)
+        return amqp.XA_RBROLLBACK if branch.code == amqp.XA_OK else branch.code
+
+    def seal(self, branch: Branch) -> int:
+        """All is locked: the branch is prepared. The record that has to be safe before that is told."""
+        branch.state = BranchState.PREPARED
+        branch.since_ms = self.now_ms()
+        branch.timeout_s = 0
+        sequence = 0 if self.store is None else put_manifest(self.store, self.router.name, branch)
+        self.set_heuristic_alarm(branch)
+        return sequence
 
     def give_up(self, branch: Branch) -> None:
         """A bug has met it on its way to being prepared: it is as if its work had failed."""
@@ -272,10 +316,36 @@ class Branches:
         """One group of the journal, if there is one."""
         return nullcontext() if self.store is None else self.store.journal.group()
 
+    def is_much_to_lock(self, branch: Branch) -> bool:
+        return branch.state is BranchState.OPEN and len(branch.settling) > LOCKED_AT_ONCE
+
     def lock(self, branch: Branch) -> None:
         """What was settled in it leaves its channels, which get credit for it."""
+        while branch.settling:
+            self.lock_some(branch, LOCKED_AT_ONCE)
+        branch.release_works()
+        self.leave_all(branch)
+
+    def lock_in_portions(self, branch: Branch) -> Iterator[None]:
+        """The same in steps. Whatever ends an open branch may end it between them: it is not PREPARING then.
+
+        Channels leave it first: what they do from here on is not in it.
+        """
+        self.leave_all(branch)
+        branch.set_alarm(None)
+        branch.state = BranchState.PREPARING
+        while branch.settling:
+            self.lock_some(branch, LOCKED_IN_STEP)
+            yield None
+            if branch.state is not BranchState.PREPARING:
+                return
+        branch.release_works()
+
+    def lock_some(self, branch: Branch, most: int) -> None:
+        """Locks the first deliveries of those that are not locked yet."""
         by_work: dict[DtxWork, tuple[list[Settlement], list[Delivery]]] = {}
-        for work, settlement, delivery in branch.settling:
+        portion = list(islice(branch.settling, most))
+        for work, settlement, delivery in portion:
             if work not in by_work:
                 by_work[work] = ([], [])
             settlements, deliveries = by_work[work]
@@ -287,8 +357,10 @@ class Branches:
             detached = work.channel.detach(deliveries)
             for settlement, entry, delivery in zip(settlements, entries, detached, strict=True):
                 branch.locks.append(Lock(settlement, delivery.queue, entry, delivery))
-        branch.settling.clear()
-        branch.release_works()
+        for _ in portion:  # last: what a bug has met is in `settling` still, for forget_work
+            branch.settling.popleft()
+
+    def leave_all(self, branch: Branch) -> None:
         for work in list(branch.associated):
             self.leave(work)
 
@@ -300,22 +372,54 @@ class Branches:
         return [journal_entry(delivery.queue.number, delivery.message) for delivery in deliveries]
 
     def commit(self, branch: Branch, one_phase: bool) -> tuple[int, int]:
+        """In one go; where `is_much_to_commit`, commit_in_portions is for it."""
+        code = self.ended_uncommitted(branch, one_phase)
+        return (amqp.XA_OK, self.commit_all([branch])) if code is None else (code, 0)
+
+    def is_much_to_commit(self, branch: Branch) -> bool:
+        return self.is_much_to_lock(branch) or self.outcomes.is_to_be_awaited([branch])
+
+    def commit_in_portions(self, branch: Branch, one_phase: bool) -> Ending:
+        """Locks what was settled in steps, and commits when all that the branch names is on disk."""
+        code = self.ended_uncommitted(branch, one_phase)
+        if code is not None:
+            return code, 0
+        if one_phase:
+            try:
+                yield from self.lock_in_portions(branch)
+            except Exception:
+                self.give_up(branch)
+                raise
+            if branch.state is not BranchState.PREPARING:
+                return self.ended_meanwhile(branch), 0
+        yield from self.outcomes.awaited_on_disk([branch])
+        if one_phase and branch.state is BranchState.PREPARING:
+            return amqp.XA_OK, self.commit_all([branch])
+        if one_phase:
+            return self.ended_meanwhile(branch), 0
+        if self.branches.get(branch.xid) is not branch or branch.state is BranchState.DECIDED:
+            raise self.unknown(branch.xid)
+        return self.commit(branch, one_phase)
+
+    def ended_uncommitted(self, branch: Branch, one_phase: bool) -> int | None:
+        """The XA code if the branch has ended otherwise; a fault if it cannot be committed."""
         self.not_busy(branch)
         if branch.state is BranchState.HEURISTIC:
-            return branch.code, 0
+            return branch.code
         if branch.state is BranchState.ROLLBACK_ONLY and one_phase:
             self.drop(branch)
-            return branch.code, 0
+            return branch.code
         if one_phase and branch.state is not BranchState.OPEN:
-            raise wrong_state(f"branch {branch.xid} is prepared: commit it without one-phase")
+            raise wrong_state(f"branch {branch.xid} is {branch.state_text()}: commit it without one-phase")
         if not one_phase and branch.state is not BranchState.PREPARED:
             raise wrong_state(f"branch {branch.xid} is not prepared: prepare it, or commit with one-phase")
-        return amqp.XA_OK, self.commit_all([branch])
+        return None
 
     def commit_all(self, branches: list[Branch], write_more: Callable[[], None] | None = None) -> int:
         """Commits them in one go, with what `write_more` adds to the journal; the record to wait for."""
+        unprepared = (BranchState.OPEN, BranchState.PREPARING)
         for branch in branches:
-            if branch.state is BranchState.OPEN:
+            if branch.state in unprepared:
                 try:
                     self.lock(branch)
                 except Exception:
@@ -327,7 +431,7 @@ class Branches:
             return self.outcomes.commit(branches, write_more)
         except Exception:
             for branch in branches:  # unless they are decided, nothing of them has happened
-                if branch.state is BranchState.OPEN:
+                if branch.state in unprepared:
                     self.give_up(branch)
                 elif branch.state is BranchState.PREPARED and branch.xid in self.branches:
                     self.set_heuristic_alarm(branch)
@@ -526,8 +630,7 @@ class Branches:
             branch.manifest = 0
 
     def drop(self, branch: Branch) -> None:
-        for work in list(branch.associated):
-            self.leave(work)
+        self.leave_all(branch)
         branch.release_works()
         branch.set_alarm(None)
         if self.store is not None and branch.entries:

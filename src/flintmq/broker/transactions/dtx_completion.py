@@ -21,6 +21,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from functools import partial
 from typing import TYPE_CHECKING
 
 from flintmq.broker.messages import entry_number
@@ -28,7 +29,7 @@ from flintmq.broker.messages.message import new_message
 from flintmq.broker.queues import delivery
 from flintmq.broker.transactions.dtx_branch import Branch, BranchState, Lock, Settlement
 from flintmq.broker.transactions.dtx_journal import put_manifest
-from flintmq.errors import PeerFault, StorageFault, UnreadableFault
+from flintmq.errors import PeerFault, UnreadableFault
 from flintmq.wire import traits
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from flintmq.broker.messages.message import Message
     from flintmq.broker.queues.delivery import Delivery
     from flintmq.broker.queues.queue import Queue
+    from flintmq.broker.scheduling.chores import Chore
     from flintmq.broker.store.store import Store
     from flintmq.broker.transactions.dtx_work import DtxWork
 
@@ -49,8 +51,6 @@ BEFORE_ALL = 1 << 62
 GROUP_BYTES_MAX = 33_554_432
 GROUP_MESSAGES_MAX = 8192
 GROUP_COPIES_MAX = 65_536
-# How many copies a message is taken for whose queues are known only when it is routed.
-COPIES_UNKNOWN = 32
 # Of a larger commit so much goes to queues in one pass: some milliseconds, in which nobody else is served.
 PORTION_BYTES = 4_194_304
 PORTION_MESSAGES = 1024
@@ -116,30 +116,30 @@ class BranchCompletion:
         return False
 
     def copies_of(self, branch: Branch) -> int:
-        """How many copies of its messages go to queues, as far as its routes tell."""
-        if branch.routes is None:
-            return COPIES_UNKNOWN * branch.published()
+        """How many copies of its messages go to queues at most."""
+        if branch.routes is None or branch.has_further_keys:
+            return len(self.router.queues) * branch.published()
         copies = 0
         for octets, (count, _) in branch.routes.items():
             if self.router.has_exchange_of(octets):
-                route = self.router.route_of(octets)
-                copies += count * (COPIES_UNKNOWN if route.by_headers else len(route.queues))
+                copies += count * self.router.copies_max(self.router.route_of(octets))
         return copies
 
     def is_to_be_decided(self, branches: list[Branch]) -> bool:
         """Whether they are too large for one pass, and are on disk where there is one.
 
-        A decision may name only what is there: the two could part in a torn write. What is not there yet
-        is written now; a disk that does not take it gets all of it in one group, when it does.
+        A decision may name only what is there: the two could part in a torn write.
         """
-        if not self.is_large(branches):
-            return False
-        if self.store is not None and not self.are_on_disk(branches):
-            try:
-                self.store.journal.commit_now()
-            except StorageFault as fault:
-                log.warning("a large commit goes into one group: %s", fault)
-        return self.are_on_disk(branches)
+        return self.is_large(branches) and self.are_on_disk(branches)
+
+    def is_to_be_awaited(self, branches: list[Branch]) -> bool:
+        """Whether their commit may be more than a pass may take, and is to wait until they are on disk."""
+        return not self.are_on_disk(branches) and self.is_large(branches)
+
+    def awaited_on_disk(self, branches: list[Branch]) -> Chore:
+        """Waits until a decision may name what is in them, if there may have to be one."""
+        if self.store is not None and self.is_to_be_awaited(branches):
+            yield partial(self.store.when_synced, self.store.last())
 
     def are_on_disk(self, branches: list[Branch]) -> bool:
         """Whether a decision may name what is in them; without a disk it may always."""
@@ -148,7 +148,9 @@ class BranchCompletion:
         for branch in branches:
             if max([branch.manifest, *branch.entries[-1:]]) > self.store.synced:
                 return False
-            if branch.locks and max([lock.entry for lock in branch.locks]) > self.store.synced:
+            # A manifest is behind all that it names.
+            is_named = bool(branch.manifest) or not branch.locks
+            if not is_named and max([lock.entry for lock in branch.locks]) > self.store.synced:
                 return False
         return True
 
@@ -511,7 +513,9 @@ class BranchCompletion:
             except UnreadableFault:
                 self.put_back_later(unread)
         for queue, deliveries in held.items():
-            give_back(queue, deliveries, failures)
+            failure = delivery.Delivery.give_each_back(queue.requeue, deliveries)
+            if failure is not None:
+                failures.append(failure)
         return failures
 
     def read_back(self, queue: Queue, locks: list[Lock]) -> Iterator[None]:
@@ -527,7 +531,7 @@ class BranchCompletion:
                 except UnreadableFault:
                     self.put_back_later(locks[at:])
                     return
-                give_back(queue, found, failures)
+                delivery.Delivery.give_each_back(queue.requeue, found)
                 yield
         finally:
             queue.all_returned()
@@ -586,24 +590,6 @@ def settle_sent(store: Store, branch: Branch, entry: int) -> None:
     except Exception:
         log.exception("a bug keeps a message of branch %s that has been sent: once more", branch.xid)
         store.journal.append_settle(branch.owner(), entry)
-
-
-def give_back(queue: Queue, deliveries: list[Delivery], failures: list[Exception]) -> None:
-    """Puts what was locked into its queue; where that fails for one, the others are there."""
-    try:
-        queue.requeue(deliveries)
-    except Exception as failure:
-        log.exception("a bug in giving back what a branch had locked: each message once more")
-        failures.append(failure)
-        for each in deliveries:
-            put_one_back(queue, each)
-
-
-def put_one_back(queue: Queue, held: Delivery) -> None:
-    try:
-        queue.requeue([held])
-    except Exception:
-        log.exception("a message of queue %r is unacked until the broker ends", queue.name)
 
 
 def come_back(queue: Queue, message: Message) -> Delivery:

@@ -37,7 +37,7 @@ MESSAGE_BYTES = 256
 # Messages, and copies of them in queues, that one commit puts there in one pass: some 20 milliseconds.
 MESSAGES_MAX = 8192
 COPIES_MAX = 65_536
-# How many copies a message is taken for whose queues are known only when it is routed.
+# How many copies more a message is taken for that names further routing keys.
 COPIES_UNKNOWN = 32
 # Messages that one step looks at, or puts into a branch.
 CHECKED = 1024
@@ -132,8 +132,10 @@ class Transaction:
             if message.route != last:
                 last = message.route
                 route = router.route_of(last) if router.has_exchange_of(last) else None
-                copies = 0 if route is None else COPIES_UNKNOWN if route.by_headers else len(route.queues)
+                copies = 0 if route is None else router.copies_max(route)
             total += copies
+            if message.traits & traits.HAS_COPIES:
+                total += COPIES_UNKNOWN
         return total > COPIES_MAX
 
     def commit(self) -> None:

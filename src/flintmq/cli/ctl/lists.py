@@ -29,11 +29,11 @@ _PID = re.compile(r"<flintmq@localhost\.1\.(\d+)\.\d+>|(\d+)")
 QUEUE_COLUMNS = (
     "name durable auto_delete arguments policy operator_policy effective_policy_definition pid owner_pid "
     "exclusive exclusive_consumer_pid exclusive_consumer_tag single_active_consumer_tag "
-    "single_active_consumer_pid messages_ready messages_unacknowledged messages messages_ready_ram "
-    "messages_unacknowledged_ram messages_ram messages_persistent message_bytes message_bytes_ready "
-    "message_bytes_unacknowledged message_bytes_ram message_bytes_persistent head_message_timestamp "
-    "disk_reads disk_writes consumers consumer_utilisation consumer_capacity memory slave_pids "
-    "synchronised_slave_pids state type leader members online"
+    "single_active_consumer_pid messages_ready messages_unacknowledged messages_delayed messages "
+    "messages_ready_ram messages_unacknowledged_ram messages_ram messages_persistent message_bytes "
+    "message_bytes_ready message_bytes_unacknowledged message_bytes_ram message_bytes_persistent "
+    "head_message_timestamp disk_reads disk_writes consumers consumer_utilisation consumer_capacity memory "
+    "slave_pids synchronised_slave_pids state type leader members online"
 )
 IN_FORCE_COLUMNS = {"policy", "operator_policy", "effective_policy_definition"}
 CONNECTION_COLUMNS = (
@@ -110,6 +110,7 @@ def queue_rows(connection: Connection, wanted: Wanted) -> Iterator[Row]:
             ),
             "messages_ready": row["messages-ready"],
             "messages_unacknowledged": row["messages-unacked"],
+            "messages_delayed": row.get("messages-delayed", 0),
             "messages": row["messages-ready"] + row["messages-unacked"],
             "consumers": row["consumers"],
             "head_message_timestamp": row["oldest-ms"] // 1000 if "oldest-ms" in row else "",

@@ -311,7 +311,8 @@ OF_BROKER = (
     "list_feature_flags",
 )
 OF_HOSTS = (
-    "list_queues name type durable policy messages_ready messages_unacknowledged consumers arguments",
+    "list_queues name type durable policy messages_ready messages_unacknowledged messages_delayed consumers "
+    "arguments",
     "list_exchanges name type durable auto_delete internal arguments",
     "list_bindings",
     "list_consumers",

@@ -16,7 +16,10 @@ import os
 import struct
 from collections.abc import Iterator
 
+from flintmq.broker.administration import records
+from flintmq.broker.queues import leases
 from flintmq.broker.store import topology_records
+from flintmq.broker.transactions import dtx_journal
 from flintmq.errors import FlintError, StorageFault
 from flintmq.storage.disk import Disk
 from flintmq.storage.file_lock import try_lock
@@ -28,6 +31,9 @@ from flintmq.storage.spool import STAGED
 from flintmq.wire.tables import FieldTable
 
 DAMAGED = 1
+# Of what is administered these stay untold: hashes of passwords, values of parameters, which may have
+# passwords in them, and the numbers that tell users of one name apart.
+UNTOLD = frozenset(("hash", "value", "life"))
 HEADING = f"{'octet':>10}  {'length':>8}  {'sequence':>12}  kind"
 
 
@@ -129,6 +135,14 @@ def value_text(key: bytes, value: bytes) -> str:
         return f"numbers up to {topology_records.number_of(value)} are not given to new queues"
     if kind == topology_records.NAMES:
         return "requests go to the exchange amq.system alone"
+    if kind == leases.LEASE:
+        number, reader = leases.split_key(rest)
+        return f"lease of {reader!r} on queue number {number}"
+    if kind == dtx_journal.MARKER:
+        identity = topology_records.table_of(rest)
+        return f"marker {identity['name']!r}{place(identity)}{particulars(value)}"
+    if kind in records.KINDS:
+        return f"{administered_text(kind, topology_records.table_of(rest))}{particulars(value)}"
     if kind not in (
         topology_records.EXCHANGE,
         topology_records.QUEUE,
@@ -144,6 +158,24 @@ def value_text(key: bytes, value: bytes) -> str:
     else:
         what = "exchange" if kind == topology_records.EXCHANGE else "queue"
     return f"{what} {identity['name']!r}{place(identity)}{particulars(value)}"
+
+
+def administered_text(kind: bytes, identity: FieldTable) -> str:
+    """What was administered at run time: a user, a right, a limit."""
+    if kind == records.USER:
+        return f"user {identity['name']!r}"
+    if kind == records.VIRTUAL_HOST:
+        return f"virtual host {identity['name']!r}"
+    if kind == records.LIMITS:
+        owner = "user" if identity["kind"] == "user" else "virtual host"
+        return f"limits of {owner} {identity['name']!r}"
+    if kind == records.PERMISSION:
+        return f"permission of user {identity['user']!r}{place(identity)}"
+    if kind == records.TOPIC_PERMISSION:
+        where = f"exchange {identity['exchange']!r}{place(identity)}"
+        return f"topic permission of user {identity['user']!r} on {where}"
+    name = f"parameter {identity['name']!r} of component {identity['component']!r}"
+    return f"{name}{place(identity)}" if identity["virtual-host"] else f"{name} of the whole broker"
 
 
 def return_text(rest: bytes, value: bytes) -> str:
@@ -171,13 +203,15 @@ def place(identity: FieldTable) -> str:
 
 
 def particulars(value: bytes) -> str:
-    """What a value says beyond the usual: a flag that is off and an empty table are left out."""
+    """What a value says beyond the usual: a flag that is off and what is empty are left out."""
     if not value:
         return ""
     said = []
     for name, found in topology_records.table_of(value).items():
+        if name in UNTOLD:
+            continue
         if found is True:
             said.append(name)
-        elif found is not False and found != {}:
+        elif found is not False and found not in ({}, []):
             said.append(f"{name} {found!r}")
-    return ": " + ", ".join(said)
+    return ": " + ", ".join(said) if said else ""

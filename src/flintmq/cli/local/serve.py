@@ -40,7 +40,7 @@ def serve(options: argparse.Namespace) -> int:
         return run(
             settings,
             options.until_input_ends,
-            None if options.config is None else read,
+            None if options.config is None else partial(read, while_running=True),
             options.rehearsal,
         )
     except ConfigFault as fault:  # what only the broker can tell: topology, policies, hashes, certificates

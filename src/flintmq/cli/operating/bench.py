@@ -324,7 +324,7 @@ def ask_for_the_queue(connection: Connection, options: argparse.Namespace, name:
         if error.code != 404:
             raise
         return False  # the queue is made for the load
-    messages = found["messages-ready"] + found["messages-unacked"]
+    messages = found["messages-ready"] + found["messages-unacked"] + found.get("messages-delayed", 0)
     if messages or found["consumers"]:
         tables.confirm(
             options,

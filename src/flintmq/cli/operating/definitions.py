@@ -50,7 +50,10 @@ def run(options: argparse.Namespace) -> int:
             return 0
         arguments = {"dry-run": options.task == "check", "partial": getattr(options, "partial", False)}
         report = imported(connection, document, only, arguments)
-    for line in told(report):
+    lines = told(report)
+    if report["refused_count"] and not report["applied"]:
+        lines[-1] += "; flintmq definitions import --partial leaves out what is refused, and does the rest"
+    for line in lines:
         sys.stdout.write(line + "\n")
     return 1 if report["refused_count"] else 0
 

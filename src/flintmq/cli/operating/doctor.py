@@ -17,9 +17,8 @@ from flintmq.cli.operating import running_broker
 from flintmq.cli.output import statuses, tables
 from flintmq.cli.output.tables import printable
 from flintmq.clock import Clock
-from flintmq.diagnosis import checks
-from flintmq.diagnosis.checks import BROKER_CHECKS, HOST_CHECKS, Finding, placed
-from flintmq.diagnosis.evidence import Evidence, Head, Look, death_in
+from flintmq.diagnosis.checks import BROKER_CHECKS, CHECKS, HOST_CHECKS, Finding, placed
+from flintmq.diagnosis.evidence import ELSEWHERE, THIS_MACHINE, Evidence, Head, Look, death_in
 
 if TYPE_CHECKING:
     from flintmq.client import Connection
@@ -31,6 +30,7 @@ SECONDS = 2.0
 TOLD_MAX = 10
 # Virtual hosts that are looked at, each over a connection of its own.
 HOSTS_MAX = 200
+LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 DIRECT_REPLY_TO = "amq.rabbitmq.reply-to"
 RED, YELLOW, PLAIN = "\x1b[31m", "\x1b[33m", "\x1b[0m"
 
@@ -42,6 +42,8 @@ class QueueSeen(NamedTuple):
     consumers: int
     ready: int
     unacked: int
+    delayed: int
+    delayed_returns: int
     entered: int
     leases: int
     oldest_ms: int
@@ -55,6 +57,8 @@ class QueueSeen(NamedTuple):
             row["consumers"],
             row["messages-ready"],
             row["messages-unacked"],
+            row.get("messages-delayed", 0),
+            row.get("messages-delayed-returns", 0),
             row["messages-entered"],
             row.get("leases", 0),
             row.get("oldest-ms", 0),
@@ -124,7 +128,6 @@ class Visit(Evidence):
     """The evidence of one virtual host, with the connection that it was gathered over."""
 
     connection: Connection
-    guest_gets_in: bool
 
 
 def add(command: str, parser: argparse.ArgumentParser) -> None:
@@ -151,7 +154,6 @@ def doctor(options: argparse.Namespace) -> int:
             connections += others(own, stack, unseen)
         evidences = gathered(connections, options.seconds, clock)
         findings = [finding for check in BROKER_CHECKS for finding in check(evidences[0])]
-        findings += default_password(evidences[0])
         for evidence in evidences:
             found = [finding for check in HOST_CHECKS for finding in check(evidence)]
             is_own = evidence is evidences[0]
@@ -218,11 +220,11 @@ def gathered(connections: list[Connection], seconds: float, clock: Clock) -> lis
     """What there is in the virtual host of each connection."""
     begun_s = clock.monotonic_s()
     first = [looked(connection, clock)[0] for connection in connections]
-    guest = guest_gets_in(connections[0])
+    guest_from = place_of_guest(connections[0])
     clock.sleep(max(0.0, seconds - (clock.monotonic_s() - begun_s)))
     span_s = clock.monotonic_s() - begun_s
     return [
-        visited(connection, before, span_s, guest, clock)
+        visited(connection, before, span_s, guest_from, clock)
         for connection, before in zip(connections, first, strict=True)
     ]
 
@@ -245,11 +247,11 @@ def looked(connection: Connection, clock: Clock) -> tuple[Look, list[Row]]:
     return look, queues
 
 
-def visited(connection: Connection, first: Look, seconds: float, guest_gets_in: bool, clock: Clock) -> Visit:
+def visited(connection: Connection, first: Look, seconds: float, guest_from: str, clock: Clock) -> Visit:
     """The second look, and closer ones."""
     last, queues = looked(connection, clock)
     host = connection.settings.virtual_host
-    visit = Visit(host, first, last, seconds, connection=connection, guest_gets_in=guest_gets_in)
+    visit = Visit(host, first, last, seconds, guest_from=guest_from, connection=connection)
     name = "dead-letter-exchange"
     visit.letter_exchanges = {row["name"]: row[name] for row in queues if name in row}
     visit.timed = {row["name"] for row in queues if "message-ttl-ms" in row or "oldest-lifetime-ms" in row}
@@ -285,34 +287,16 @@ def is_missing(connection: Connection, exchange: str) -> bool:
     return False
 
 
-def guest_gets_in(connection: Connection) -> bool:
-    """Whether the password that everybody knows is good. The broker is asked: a failed login would be logged,
-    and count towards a ban. It tells those who monitor; others are told nothing of it."""
+def place_of_guest(connection: Connection) -> str:
+    """From where the password that everybody knows is good. The broker is asked: a failed login would be
+    logged, and count towards a ban. It tells those who monitor; others are told nothing of it."""
     from flintmq.client import ServiceError
 
     try:
-        return bool(connection.request("user.default-password").results["in-force"])
+        if not connection.request("user.default-password").results["in-force"]:
+            return ""
     except ServiceError as error:
         if error.code not in (403, 404):  # 404: an older broker
             raise
-        return False
-
-
-def default_password(evidence: Visit) -> Iterator[Finding]:
-    if evidence.guest_gets_in:
-        host = evidence.connection.settings.host
-        is_near = host in ("localhost", "127.0.0.1", "::1")
-        place = "this machine" if is_near else "elsewhere"
-        yield Finding(
-            "default password",
-            f"user 'guest' gets in with the password 'guest' from {place}",
-            "it is the password that every broker begins with",
-            "flintmq users add NAME --tags administrator --all-permissions, then as that user: "
-            "flintmq users delete guest",
-            is_urgent=not is_near,
-        )
-
-
-# Over HTTP nobody looks for the default password: the broker is examined there every few seconds, and each
-# time a password would have to be hashed, or a back end asked.
-CHECKS = (*checks.CHECKS, default_password)
+        return ""
+    return THIS_MACHINE if connection.settings.host in LOCAL_HOSTS else ELSEWHERE

@@ -13,7 +13,14 @@ from flintmq.cli.output import tables
 if TYPE_CHECKING:
     from flintmq.client import Connection
 
-COLUMNS = ("name", "messages_ready", "messages_unacked", "consumers", "oldest", "policy", "features")
+# fmt: off
+COLUMNS = (
+    "name", "messages_ready", "messages_unacked", "messages_delayed", "consumers", "oldest", "policy",
+    "features",
+)
+# fmt: on
+# Messages that wait for a retry; left out where there are none.
+DELAYED = "messages-delayed"
 # Moved by one request; between two of them progress is told, and an interrupt holds.
 MOVED_AT_ONCE = 10_000
 LOOK_EACH_S = 0.2
@@ -43,6 +50,7 @@ def queues(options: argparse.Namespace) -> int:
             tables.matching(running_broker.rows_of(connection, "queue.list"), options.pattern, "name")
         )
         policies = policies_of(connection)
+    rows = [{**row, DELAYED: row.get(DELAYED, 0)} for row in rows]
     if policies is not None:
         rows = [{**row, "policy": policies.name_for(row)} for row in rows]
     shown = rows if options.json else [described(row) for row in rows]
@@ -69,14 +77,20 @@ def described(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def depth(connection: Connection, queue: str) -> int:
-    """How many messages wait in it."""
-    found: Any = connection.request("queue.info", {"queue": queue}).results["messages-ready"]
-    return int(found)
+    """How many messages are ready in it."""
+    return depths(connection, queue)[0]
+
+
+def depths(connection: Connection, queue: str) -> tuple[int, int]:
+    """How many messages are ready in it, and how many wait for a retry."""
+    found: Any = connection.request("queue.info", {"queue": queue}).results
+    return int(found["messages-ready"]), int(found.get(DELAYED, 0))
 
 
 def gone_of(row: dict[str, Any]) -> int:
     """Of a row of queue.list: the messages that the queue has got rid of."""
-    return int(row["messages-entered"] - row["messages-ready"] - row["messages-unacked"])
+    held = row["messages-ready"] + row["messages-unacked"] + row.get(DELAYED, 0)
+    return int(row["messages-entered"] - held)
 
 
 def purge(options: argparse.Namespace) -> int:
@@ -84,7 +98,7 @@ def purge(options: argparse.Namespace) -> int:
     from flintmq.client import connect
 
     with connect(settings) as connection, connect(settings, timeout_s=PURGE_TIMEOUT_S) as working:
-        waiting = depth(connection, options.queue)
+        waiting = sum(depths(connection, options.queue))
         tables.confirm(options, f"{waiting:,} messages of queue {options.queue!r} will be lost")
         count = watched_purge(connection, working, options.queue, waiting)
     told(options, {"queue": options.queue, "purged": count}, f"{count:,} messages purged")
@@ -107,7 +121,7 @@ def watched_purge(connection: Connection, working: Connection, queue: str, waiti
     with tables.Progress("purging", waiting) as progress:
         thread.join(LOOK_EACH_S)
         while thread.is_alive():
-            progress.tell(max(0, waiting - depth(connection, queue)))
+            progress.tell(max(0, waiting - sum(depths(connection, queue))))
             thread.join(LOOK_EACH_S)
     if isinstance(outcome[0], Exception):
         raise outcome[0]

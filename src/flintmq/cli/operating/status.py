@@ -10,6 +10,8 @@ from flintmq.cli.output import statuses, tables
 
 SHOWN = ("product", "version", "build", "virtual-host", "user")
 COUNTS = ("connections", "channels", "consumers", "exchanges", "queues", "bindings", "messages-ready")
+# Counts that an older broker does not tell.
+NEW_COUNTS = ("messages-delayed",)
 
 
 def add(command: str, parser: argparse.ArgumentParser) -> None:
@@ -30,6 +32,7 @@ def status(options: argparse.Namespace) -> int:
     facts["uptime"] = tables.age(number(found["uptime-ms"]))
     facts["protocols"] = found["protocols"]
     facts.update({name: found[name] for name in COUNTS})
+    facts.update({name: found[name] for name in NEW_COUNTS if name in found})
     facts["memory"] = f"{amount(found, 'memory-bytes')} of {amount(found, 'memory-bytes-high')}"
     if "disk-bytes" in found:
         facts["disk"] = f"{amount(found, 'disk-bytes')} used, {amount(found, 'disk-bytes-free')} free"

@@ -8,8 +8,9 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from flintmq import amounts
 from flintmq.cli.operating import running_broker
-from flintmq.cli.operating.queues import gone_of
+from flintmq.cli.operating.queues import DELAYED, gone_of
 from flintmq.cli.output import tables
 from flintmq.clock import Clock
 
@@ -18,8 +19,12 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 
-SORTS = ("in_rate", "out_rate", "messages_ready", "messages_unacked", "name")
-COLUMNS = ("name", "messages_ready", "messages_unacked", "consumers", "in/s", "out/s", "oldest")
+SORTS = ("in_rate", "out_rate", "messages_ready", "messages_unacked", "messages_delayed", "name")
+# fmt: off
+COLUMNS = (
+    "name", "messages_ready", "messages_unacked", "messages_delayed", "consumers", "in/s", "out/s", "oldest",
+)
+# fmt: on
 # Lines of a screen above the queues, and below them.
 FRAME_LINES = 8
 HOME, CLEAR_LINE, CLEAR_BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
@@ -55,7 +60,8 @@ class View:
 
 
 def rated(row: Row, before: Row | None, span_s: float) -> Row:
-    came = went = 0.0
+    """A queue with its rates, which are None at the first look."""
+    came = went = None
     if before is not None and span_s > 0:
         came = max(0, row["messages-entered"] - before["messages-entered"]) / span_s
         went = max(0, gone_of(row) - gone_of(before)) / span_s
@@ -63,6 +69,7 @@ def rated(row: Row, before: Row | None, span_s: float) -> Row:
         "name": row["name"],
         "messages_ready": row["messages-ready"],
         "messages_unacked": row["messages-unacked"],
+        "messages_delayed": row.get(DELAYED, 0),
         "consumers": row["consumers"],
         "in_rate": came,
         "out_rate": went,
@@ -70,6 +77,12 @@ def rated(row: Row, before: Row | None, span_s: float) -> Row:
         "out/s": went,
         "oldest": tables.age(row.get("oldest-age-ms")),
     }
+
+
+def total(rows: list[Row], rate: str) -> str:
+    """The sum of a rate over the queues whose rates are known."""
+    known = [row[rate] for row in rows if row[rate] is not None]
+    return f"{sum(known):,.0f}" if known or not rows else amounts.NOTHING
 
 
 def screen(info: Row, rows: list[Row], sort: str, width: int, height: int) -> Iterator[str]:
@@ -96,12 +109,15 @@ def screen(info: Row, rows: list[Row], sort: str, width: int, height: int) -> It
     yield (
         f"ready {sum(row['messages_ready'] for row in rows):,}  "
         f"unacked {sum(row['messages_unacked'] for row in rows):,}  "
-        f"in {sum(row['in_rate'] for row in rows):,.0f}/s  out {sum(row['out_rate'] for row in rows):,.0f}/s"
+        f"delayed {sum(row['messages_delayed'] for row in rows):,}  "
+        f"in {total(rows, 'in_rate')}/s  out {total(rows, 'out_rate')}/s"
     )
     yield f"alarms: {tables.printable(alarms)}"
     yield ""
     shown = rows[: max(1, height - FRAME_LINES)]
-    yield from tables.lines_of(shown, COLUMNS, width)
+    is_delayed = any(row["messages_delayed"] for row in rows)
+    columns = [name for name in COLUMNS if name != "messages_delayed" or is_delayed]
+    yield from tables.lines_of(shown, columns, width)
     if len(rows) > len(shown):
         yield f"and {len(rows) - len(shown):,} more"
 

@@ -31,6 +31,7 @@ AMOUNT_MAX = 1e9
 TITLES = {
     "messages_ready": "ready",
     "messages_unacked": "unacked",
+    "messages_delayed": "delayed",
     "prefetch_count": "prefetch",
     "destination_type": "kind",
 }

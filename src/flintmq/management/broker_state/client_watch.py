@@ -12,23 +12,18 @@ A look also tells since when a consumer whose prefetch is full has acked nothing
 
 from __future__ import annotations
 
-import asyncio
-import logging
 import marshal
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
 from typing import Generic, NamedTuple, TypeVar
 
-from flintmq.client.core.errors import ClientError
 from flintmq.clock import Clock
 from flintmq.management.broker_state.broker_link import BrokerLink, unless_gone
-from flintmq.management.broker_state.queue_history import pause_s
+from flintmq.management.broker_state.queue_history import look_for_ever
 from flintmq.management.broker_state.samples import EVERY_S
 from flintmq.management.broker_state.snapshots import Snapshots
 from flintmq.snapshot_rows import ChannelRow, ConsumerRow, OctetsRow
 from flintmq.wire.tables import FieldTable
-
-log = logging.getLogger("flintmq.management")
 
 # The last look may be too near to count a rate from: then the one before it tells.
 LOOKS = 2
@@ -95,23 +90,7 @@ class ClientWatch:
 
     async def watch(self) -> None:
         """Looks for ever."""
-        is_lost = False
-        took_before_s = 0.0
-        while True:
-            began_s = self.clock.monotonic_s()
-            try:
-                await self.take()
-                is_lost = False
-            except ClientError as error:
-                if not is_lost:
-                    log.error("no look at clients: %s", error)
-                is_lost = True
-            except Exception:
-                log.exception("a bug keeps clients from being looked at")
-            took_s = self.clock.monotonic_s() - began_s
-            # One look that took long on a busy machine makes the next one no later.
-            await asyncio.sleep(pause_s(min(took_s, took_before_s)))
-            took_before_s = took_s
+        await look_for_ever(self.clock, self.take, "clients")
 
     async def take(self) -> None:
         """One look."""

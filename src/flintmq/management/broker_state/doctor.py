@@ -21,7 +21,7 @@ from typing import Any
 from flintmq.clock import Clock
 from flintmq.diagnosis import TROUBLE
 from flintmq.diagnosis.checks import BROKER_CHECKS, CHECKS, HOST_CHECKS, Finding, placed
-from flintmq.diagnosis.evidence import Evidence, Head, Look, death_in
+from flintmq.diagnosis.evidence import ELSEWHERE, THIS_MACHINE, Evidence, Head, Look, death_in
 from flintmq.management.broker_state import shapes
 from flintmq.management.broker_state.broker_link import BrokerLink, unless_gone
 from flintmq.management.broker_state.client_watch import Past
@@ -87,6 +87,8 @@ class Doctor:
         self.latest: Diagnosis | None = None
         self.examining: asyncio.Task[Diagnosis] | None = None
         self.changes = 0  # over HTTP
+        # What the broker has said of the default password, and for which login of its user.
+        self.guest_login, self.guest_gets_in = "", False
         # When each finding that there is was seen first.
         self.seen_s: dict[tuple[str | None, ...], float] = {}
 
@@ -143,7 +145,9 @@ class Doctor:
             key=lambda name: -totals.hosts[name]["ready"],
         )
         evidences = await self.gathered(totals, busy[:HOSTS_MAX])
-        findings = await asyncio.to_thread(lambda: found_in(self.of_broker(totals, evidences), evidences))
+        of_broker = self.of_broker(totals, evidences)
+        of_broker.guest_from = await self.place_of_guest()
+        findings = await asyncio.to_thread(found_in, of_broker, evidences)
         now_s = self.clock.monotonic_s()
         self.remember(findings, now_s)
         seconds = evidences[0].seconds if evidences else 0.0
@@ -215,6 +219,16 @@ class Doctor:
                     name: Head(arrived_ms, death_in(shapes.wire_table(headers)), lifetime_ms >= 0)
                     for name, arrived_ms, lifetime_ms, headers in marshal.loads(reply.body)
                 }
+
+    async def place_of_guest(self) -> str:
+        """From where guest gets in with the password guest. The broker hashes it once for each change."""
+        reply = await self.link.ask("management.default-password", {"known": self.guest_login})
+        if "in-force" in reply.results:
+            self.guest_gets_in = bool(reply.results["in-force"])
+        self.guest_login = str(reply.results["login"])
+        if not self.guest_gets_in:
+            return ""
+        return THIS_MACHINE if reply.results["loopback-only"] else ELSEWHERE
 
     def of_broker(self, totals: Totals, evidences: list[Evidence]) -> Evidence:
         """The evidence of the whole broker: its longest queues, and all connections."""

@@ -33,7 +33,7 @@ log = logging.getLogger("flintmq.management")
 FINE = 121
 COARSE = 61
 SLOT_MS = 60_000
-# Queues with a history. A point is ten numbers of 8 octets: 1,000 x (121 + 61) x 80 octets are 15 MB.
+# Queues with a history. A point is eleven numbers of 8 octets: 1,000 x (121 + 61) x 88 octets are 16 MB.
 QUEUES_MAX = 1000
 # A look takes a hundredth of the time at most, unless that would make looks rarer than one in a minute.
 SELDOM = 100
@@ -58,6 +58,7 @@ class Counts(NamedTuple):
 
     ready: int
     unacked: int
+    delayed: int
     ack: int
     deliver: int
     deliver_no_ack: int
@@ -69,22 +70,26 @@ class Counts(NamedTuple):
     @classmethod
     def of(cls, row: QueueRow) -> Counts:
         stats = shapes.QUEUE_STATS
-        return cls(row.ready, row.unacked, *(stats[name](row) for name in cls._fields[2:]))
+        return cls(row.ready, row.unacked, row.delayed, *(stats[name](row) for name in STATS))
 
     def stats(self) -> dict[str, int]:
         """As in message_stats."""
         taken = self.deliver + self.deliver_no_ack + self.get + self.get_no_ack
-        return {**dict(zip(self._fields[2:], self[2:], strict=True)), "deliver_get": taken, "get_empty": 0}
+        return {**dict(zip(STATS, self[DEPTHS:], strict=True)), "deliver_get": taken, "get_empty": 0}
 
     def depths(self) -> dict[str, int]:
         return {
             "messages": self.ready + self.unacked,
+            "messages_delayed": self.delayed,
             "messages_ready": self.ready,
             "messages_unacknowledged": self.unacked,
         }
 
 
 WIDTH = len(Counts._fields)
+# Depths come first, then what message_stats have.
+DEPTHS = Counts._fields.index("ack")
+STATS = Counts._fields[DEPTHS:]
 
 
 class Points:
@@ -196,23 +201,7 @@ class QueueHistory:
 
     async def watch(self) -> None:
         """Looks at the queues for ever."""
-        is_lost = False
-        took_before_s = 0.0
-        while True:
-            began_s = self.clock.monotonic_s()
-            try:
-                await self.take()
-                is_lost = False
-            except ClientError as error:
-                if not is_lost:
-                    log.error("no history of queues: %s", error)
-                is_lost = True
-            except Exception:
-                log.exception("a bug keeps queues from being looked at")
-            took_s = self.clock.monotonic_s() - began_s
-            # One look that took long on a busy machine makes the next one no later.
-            await asyncio.sleep(pause_s(min(took_s, took_before_s)))
-            took_before_s = took_s
+        await look_for_ever(self.clock, self.take, "queues")
 
     async def take(self) -> None:
         """One round: a tick of each virtual host."""
@@ -307,6 +296,27 @@ class QueueHistory:
                 break
             found.append((now.on_wall_ms(time_ms), counts))
         return found
+
+
+async def look_for_ever(clock: Clock, take: Callable[[], Awaitable[None]], what: str) -> None:
+    """Takes one look after the other, with pauses. A link that is lost is told once, until it is back."""
+    is_lost = False
+    took_before_s = 0.0
+    while True:
+        began_s = clock.monotonic_s()
+        try:
+            await take()
+            is_lost = False
+        except ClientError as error:
+            if not is_lost:
+                log.error("no look at %s: %s", what, error)
+            is_lost = True
+        except Exception:
+            log.exception("a bug keeps %s from being looked at", what)
+        took_s = clock.monotonic_s() - began_s
+        # One look that took long on a busy machine makes the next one no later.
+        await asyncio.sleep(pause_s(min(took_s, took_before_s)))
+        took_before_s = took_s
 
 
 def pause_s(took_s: float) -> float:

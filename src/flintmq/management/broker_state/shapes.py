@@ -182,6 +182,7 @@ QUEUE_STATS: dict[str, Callable[[QueueRow], int]] = {
 }
 QUEUE_DEPTHS: dict[str, Callable[[QueueRow], int]] = {
     "messages": lambda row: row.ready + row.unacked,
+    "messages_delayed": lambda row: row.delayed,
     "messages_ready": lambda row: row.ready,
     "messages_unacknowledged": lambda row: row.unacked,
 }

@@ -41,7 +41,7 @@ export async function request(method, url, body, signal) {
   }
   const text = await response.text();
   if (!response.ok) {
-    if (response.status === 401 && url !== "/api/session") signedOut();
+    if (response.status === 401 && url !== "/api/session") await checkSession();
     throw new ApiError(response.status, reasonOf(text) || `${response.status} ${response.statusText}`);
   }
   // Whoever shows something asks again at once.
@@ -97,6 +97,15 @@ function signedOut() {
   cache.clear();
   localStorage.removeItem(MARK);
   onSignedOut();
+}
+
+/** Signs out where the session is over. 401 is the answer to a user without the tag or the permission, too. */
+async function checkSession() {
+  try {
+    keep(await get("/api/session"));
+  } catch (error) {
+    if (error.status === 401) signedOut();
+  }
 }
 
 /** The session of an earlier visit, or null. Nobody is asked where there was none. */

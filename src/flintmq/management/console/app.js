@@ -202,7 +202,9 @@ function Frame({ session }) {
     <div class="shade" onClick=${() => open(false)} />
     <main ref=${main} id="main" tabindex="-1">
       <${AlarmBar} session=${session} />
-      ${Page
+      ${Page && !mayUse(session, entry[5])
+        ? html`<div class="empty"><h3>This page is not for you</h3><p>It takes the tag <span class="mono">${entry[5]}</span>, which the user ${session.name} does not have.</p></div>`
+        : Page
         ? html`<${Page} key=${route.page + "/" + route.rest.join("/")} rest=${route.rest} query=${route.query} session=${session} />`
         : html`<div class="empty"><h3>There is no such page</h3><p>The menu has all that there are.</p></div>`}
     </main>

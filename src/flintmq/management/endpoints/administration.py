@@ -34,6 +34,12 @@ from flintmq.wire import amqp
 
 OBJECT = {"type": "object"}
 TEXT = {"type": "string"}
+# What a virtual host shows of its messages, by what the broker counts.
+HOST_DEPTHS = (
+    ("messages_delayed", "delayed"),
+    ("messages_ready", "ready"),
+    ("messages_unacknowledged", "unacked"),
+)
 # How long a request waits until a deleted virtual host is gone from all lists.
 GONE_S = 5.0
 
@@ -81,7 +87,7 @@ def host_row(
         "tracing": counts is not None and counts["tracing"],
     }
     if counts is not None:
-        for shown, count in (("messages_ready", "ready"), ("messages_unacknowledged", "unacked")):
+        for shown, count in HOST_DEPTHS:
             row[shown] = counts[count]
             earlier = None if before is None else before[count]
             row[f"{shown}_details"] = {"rate": rate(counts[count], earlier, seconds)}

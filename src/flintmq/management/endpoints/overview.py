@@ -74,7 +74,12 @@ def churn(now: Totals) -> dict[str, int]:
 def depths(totals: Totals, hosts: tuple[str, ...]) -> dict[str, int]:
     summed = totals.summed(hosts)
     ready, unacked = summed.get("ready", 0), summed.get("unacked", 0)
-    return {"messages": ready + unacked, "messages_ready": ready, "messages_unacknowledged": unacked}
+    return {
+        "messages": ready + unacked,
+        "messages_delayed": summed.get("delayed", 0),
+        "messages_ready": ready,
+        "messages_unacknowledged": unacked,
+    }
 
 
 def kept(totals: Totals, hosts: tuple[str, ...]) -> dict[str, int]:

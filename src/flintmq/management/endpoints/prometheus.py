@@ -13,7 +13,7 @@ import asyncio
 import math
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from itertools import chain, repeat
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from starlette.responses import Response, StreamingResponse
@@ -152,6 +152,7 @@ QUEUE_GAUGES = (
 )
 
 
+DELAYED = "Messages that wait for a retry, neither ready nor unacknowledged"
 OLDEST = "Age of the message that has waited longest"
 QUEUE_FATES = (
     ("expired", "Messages whose time to live was over"),
@@ -297,23 +298,10 @@ def node_families(call: Call, now: Totals) -> list[Family]:
         ("erlang_processes_used", "Erlang processes used: connections", open_now),
         ("erlang_processes_limit", "Erlang processes limit: descriptors", most),
     )
-    identities = call.context.identities
-    attempts = (
-        ("attempts", "authentication attempts", identities.attempts),
-        ("attempts_failed", "failed authentication attempts", identities.failures),
-        (
-            "attempts_succeeded",
-            "successful authentication attempts",
-            identities.attempts - identities.failures,
-        ),
-    )
     return [
         *identity_families(call, now),
         *[gauge(f"rabbitmq_{name}", text, value) for name, text, value in gauges],
-        *[
-            counter(f"rabbitmq_auth_{name}_total", f"Total number of {text}", value, protocol="http")
-            for name, text, value in attempts
-        ],
+        *login_families(call, broker["logins"]),
         counter("rabbitmq_connections_opened_total", "Total number of connections opened", made),
         counter(
             "rabbitmq_connections_closed_total", "Total number of connections closed", max(0, made - open_now)
@@ -321,10 +309,49 @@ def node_families(call: Call, now: Totals) -> list[Family]:
         gauge("flintmq_connections_blocked", "Connections that wait", broker.get("connections-blocked", 0)),
         counter("flintmq_passes_total", "Passes of the event loop", broker.get("passes", 0)),
         gauge("flintmq_journal_bytes", "Disk that the journal takes", broker.get("disk-bytes", 0)),
+        certificate_family(broker.get("certificates", [])),
         *time_families(broker),
         *fate_families(broker["fates"]),
         memory_family(now),
     ]
+
+
+# Labels of protocols, RabbitMQ's where it has one.
+PROTOCOL_LABELS = {
+    "0-9-1": "amqp091",
+    "0-9": "amqp09",
+    "0-8": "amqp08",
+    "Fast 0.8": "fast08",
+    "Fast 0.9": "fast09",
+}
+
+
+def login_families(call: Call, logins: dict[str, tuple[int, int]]) -> list[Family]:
+    """Logins by protocol; of the usual ones also while nobody has tried any, so that rates begin at 0."""
+    identities = call.context.identities
+    counted = {PROTOCOL_LABELS[name]: counts for name, counts in {"0-9-1": (0, 0), **logins}.items()}
+    counted["http"] = identities.attempts - identities.failures, identities.failures
+    families = (
+        ("attempts", "authentication attempts", sum),
+        ("attempts_failed", "failed authentication attempts", itemgetter(1)),
+        ("attempts_succeeded", "successful authentication attempts", itemgetter(0)),
+    )
+    return [
+        Family(
+            f"rabbitmq_auth_{name}_total",
+            "counter",
+            f"Total number of {text}",
+            [(written({"protocol": protocol}), value(counts)) for protocol, counts in counted.items()],
+        )
+        for name, text, value in families
+    ]
+
+
+def certificate_family(certificates: list[dict[str, Any]]) -> Family:
+    """When the certificates end that the broker shows to AMQP clients."""
+    ends = [(written({"certificate": each["certificate"]}), each["ends-ms"] / 1000) for each in certificates]
+    text = "When a certificate ends, in seconds since 1970"
+    return Family("flintmq_certificate_expiry_timestamp_seconds", "gauge", text, ends)
 
 
 def time_families(broker: dict[str, Any]) -> list[Family]:
@@ -471,6 +498,7 @@ def summed_families(now: Totals) -> list[Family]:
             ready + unacked,
         ),
         gauge("rabbitmq_queue_consumers", "Consumers on a queue", now.sum("consumers")),
+        gauge("flintmq_queue_messages_delayed", DELAYED, now.sum("delayed")),
         gauge("flintmq_queue_oldest_message_age_seconds", OLDEST, oldest_age_s(now)),
         gauge("rabbitmq_channel_consumers", "Consumers on a channel", now.sum("consumers")),
         gauge("rabbitmq_channel_messages_unacked", "Delivered but not yet acknowledged messages", unacked),
@@ -529,6 +557,7 @@ def queue_families(hosts: QueuesByHost, now_ms: int, prefix: str = "rabbitmq_que
         yield family(prefix + name, "gauge", text, value)
     text = "Total number of messages published to queues"
     yield family(prefix + "messages_published_total", "counter", text, lambda row: row.entered)
+    yield family("flintmq_queue_messages_delayed", "gauge", DELAYED, lambda row: row.delayed)
     acked = shapes.QUEUE_STATS["ack"]
     yield family("flintmq_queue_messages_acked_total", "counter", "Messages acknowledged", acked)
     text = "Timestamp of the first message in the queue, if any"

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 from flintmq.broker.transactions.dtx_work import DtxWork
 from flintmq.broker.transactions.xid import xid_of, xid_of_identifier
 from flintmq.errors import ConnectionFault
-from flintmq.server.commands.command import broker_channel, command, wrong_mode
+from flintmq.server.commands.command import AwaitedMethod, broker_channel, command, is_open, wrong_mode
 from flintmq.wire import amqp, methods
 
 if TYPE_CHECKING:
     from flintmq.broker.channels.channel import Channel as BrokerChannel
+    from flintmq.broker.scheduling.chores import Chore
     from flintmq.broker.transactions.dtx_branch import Branch
     from flintmq.broker.transactions.dtx_branches import Branches
     from flintmq.protocol.channel import Channel
@@ -117,14 +118,44 @@ def demarcation_end(session: Session, channel: Channel, method: methods.DtxDemar
 @command("dtx-coordination.prepare")
 def prepare(session: Session, channel: Channel, method: methods.DtxCoordinationPrepare) -> None:
     branches, branch = named_branch(channel, method.xid)
+    if branches.is_much_to_lock(branch):
+        AwaitedMethod(session, channel, method).begin(prepared(session, channel, branches, branch))
+        return
     code, sequence = branches.prepare(branch)
     answer(session, channel, methods.DtxCoordinationPrepareOk(flags=code), sequence)
+
+
+def prepared(session: Session, channel: Channel, branches: Branches, branch: Branch) -> Chore:
+    owner = broker_channel(channel)
+    code, sequence = yield from branches.prepare_in_portions(branch)
+    if is_open(session, channel, owner):
+        answer(session, channel, methods.DtxCoordinationPrepareOk(flags=code), sequence)
 
 
 @command("dtx-coordination.commit")
 def commit(session: Session, channel: Channel, method: methods.DtxCoordinationCommit) -> None:
     branches, branch = named_branch(channel, method.xid)
+    if branches.is_much_to_commit(branch):
+        AwaitedMethod(session, channel, method).begin(
+            committed(session, channel, branches, branch, method.one_phase)
+        )
+        return
     code, sequence = branches.commit(branch, method.one_phase)
+    tell_committed(session, channel, branches, branch, code, sequence)
+
+
+def committed(
+    session: Session, channel: Channel, branches: Branches, branch: Branch, one_phase: bool
+) -> Chore:
+    owner = broker_channel(channel)
+    code, sequence = yield from branches.commit_in_portions(branch, one_phase)
+    if is_open(session, channel, owner):
+        tell_committed(session, channel, branches, branch, code, sequence)
+
+
+def tell_committed(
+    session: Session, channel: Channel, branches: Branches, branch: Branch, code: int, sequence: int
+) -> None:
     owner = channel.owner
 
     def tell() -> None:

@@ -29,6 +29,7 @@ cdef class PassScheduler:
     cdef readonly ReadCoalescing read_coalescing
     cdef bint pass_due
     cdef bint is_scheduled
+    cdef bint is_stopped
     cdef int reads
     cdef public int count
     cdef public bint is_alarmed
@@ -57,6 +58,7 @@ cdef class PassScheduler:
     cpdef limit_reads(self, Py_ssize_t most)
     cpdef after_read(self)
     cpdef schedule_pass(self)
+    cpdef stop(self)
     cpdef scheduled_turn(self)
     cpdef has_room(self, link)
     @cython.locals(links=list, more=cython.int)

@@ -59,6 +59,7 @@ class PassScheduler:
         "count",
         "is_alarmed",
         "is_scheduled",
+        "is_stopped",
         "little_waits",
         "loop",
         "outbox",
@@ -92,6 +93,7 @@ class PassScheduler:
         self.read_coalescing = ReadCoalescing()
         self.pass_due = False  # sockets are being read, and it comes after them
         self.is_scheduled = False  # it comes in the next turn of the event loop
+        self.is_stopped = False
         self.reads = 0  # in this turn
         self.count = 0  # since somebody set it to 0
         self.is_alarmed = False  # publishers must not be read from
@@ -181,7 +183,15 @@ class PassScheduler:
             self.is_scheduled = True
             self.loop.call_soon(self.scheduled_turn)
 
+    def stop(self) -> None:
+        """No pass comes any more, also none that is scheduled: what passes write to is about to be closed."""
+        self.is_stopped = True
+        self.is_scheduled = True  # so that none is scheduled
+        self.stop_alarm_clock()
+
     def scheduled_turn(self) -> None:
+        if self.is_stopped:
+            return
         self.is_scheduled = False
         self.begin_time()
         self.end_turn()

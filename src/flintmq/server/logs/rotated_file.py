@@ -27,8 +27,9 @@ class RotatedFile:
         self.stream: TextIO = self.opened()
         self.size = self.path.stat().st_size
 
-    def opened(self) -> TextIO:
-        descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, self.mode)
+    def opened(self, flags: int = 0) -> TextIO:
+        flags |= os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+        descriptor = os.open(self.path, flags, self.mode)
         return os.fdopen(descriptor, "a", encoding="utf-8", errors="backslashreplace")
 
     def write(self, text: str) -> None:
@@ -80,7 +81,9 @@ class RotatedFile:
 
     def reopen(self) -> None:
         """Goes on in a new file of that name; raises and goes on in the old one."""
-        stream = self.opened()
+        # A FIFO that nobody reads is refused: at the start somebody may wait for a reader, now nobody may.
+        stream = self.opened(os.O_NONBLOCK)
+        os.set_blocking(stream.fileno(), True)
         former, self.stream = self.stream, stream
         self.size = os.fstat(stream.fileno()).st_size
         former.close()

@@ -8,10 +8,13 @@ files --> Certificates --context--> listeners, for connections that come from no
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
 import ssl
 from typing import TYPE_CHECKING, Any
 
+from flintmq.config.files import opened_at_once
 from flintmq.errors import ConfigFault
 
 if TYPE_CHECKING:
@@ -64,6 +67,9 @@ def decoded(certificate: Path) -> dict[str, Any]:
 
 def server_context(tls: Tls, certificate: Path, key: Path, where: str = "tls") -> ssl.SSLContext:
     """What the broker shows to its clients, and what it asks of them."""
+    for file in (certificate, key, tls.authority):
+        if file is not None:
+            check_regular(file)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= (
@@ -86,6 +92,12 @@ def server_context(tls: Tls, certificate: Path, key: Path, where: str = "tls") -
             ) from None
         context.verify_mode = VERIFY_MODES[tls.verify or "required"]
     return context
+
+
+def check_regular(file: Path) -> None:
+    """OpenSSL would wait for somebody who writes to a FIFO. Of a file that cannot be read it says more."""
+    with contextlib.suppress(OSError):
+        os.close(opened_at_once(file))
 
 
 # OpenSSL's reasons for a key of another certificate. Of a key of another kind (EC and RSA) it says that there

@@ -481,10 +481,16 @@ class Link:
             self.resume_reading()
 
     def refuse_header(self, start: bytes) -> None:
-        """A peer that does not speak AMQP waits for no close: its connection ends after a pause."""
+        """A peer that does not speak AMQP waits for no close: its connection ends after a pause.
+
+        One that asks for another version has its answer. To choose a version so is no failure, and a client
+        may try the version of the answer next: its connection ends at once.
+        """
         spoken = greeting.named(start)
         strangers_log.warning("%s is refused: it spoke %s", self.session, spoken)
-        pause_s = self.server.broker.failed_logins.note(self.session.peer_address)
+        pause_s = 0.0
+        if not greeting.is_another_version(start):
+            pause_s = self.server.broker.failed_logins.note(self.session.peer_address)
         self.server.strangers.refuse_after(pause_s, self.end_sending)
 
     def end_sending(self) -> None:

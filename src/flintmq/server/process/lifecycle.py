@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from flintmq import __version__
 from flintmq.build import build, event_loop
 from flintmq.clock import Clock, MovableClock
-from flintmq.errors import ConfigFault
+from flintmq.errors import ConfigFault, NotRegularFile
 from flintmq.server import descriptors
 from flintmq.server.logs import log_floods
 from flintmq.server.logs.log_lines import LogLines, LogOutput, leave_out_unused
@@ -210,6 +210,8 @@ def read_again(server: Server, output: LogOutput, read_settings: Callable[[], Co
         try:
             if change_settings(server, read_settings()):
                 done.append("the settings were read")
+        except NotRegularFile as fault:
+            log.error("SIGHUP: the settings that were in force before stay in force: %s", fault)
         except ConfigFault as fault:
             log.error(STAY, fault)
         except Exception:

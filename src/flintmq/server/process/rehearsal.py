@@ -363,7 +363,12 @@ def queues(server: RehearsalServer, virtual_host: str) -> Told:
 
 
 def row(queue: Queue) -> Told:
-    return {"name": queue.name, "ready": queue.message_count(), "unacked": queue.unacked}
+    return {
+        "name": queue.name,
+        "ready": queue.message_count(),
+        "unacked": queue.unacked,
+        "delayed": queue.waiting_count(),
+    }
 
 
 def left(server: RehearsalServer, virtual_host: str) -> Told:

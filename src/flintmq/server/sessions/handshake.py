@@ -117,6 +117,7 @@ def login_step(session: Session, step: Challenge | Verification | Accepted | Ref
         session.login = None
         broker.failed_logins.welcome(session.peer_address)
         if not session.is_internal:
+            broker.failed_logins.count(connection.version, True)
             # Whoever logs in over HTTP is noted when the password is checked (management.authenticate).
             session.audit(LOGIN, "login", True)
             if broker.hears_events(None):
@@ -129,6 +130,7 @@ def login_step(session: Session, step: Challenge | Verification | Accepted | Ref
         session.link.verify(step)
     else:
         strangers_log.warning("login refused for %s: %s", session.peer_address, step.reason)
+        broker.failed_logins.count(connection.version, False)
         session.audit(LOGIN, "login", False, reason=step.reason)
         broker.events.logged_in(step.user, session.peer_address, step.reason)
         session.refusal = step.told

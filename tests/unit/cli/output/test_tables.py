@@ -62,6 +62,18 @@ def test_a_picture_of_top_fits_the_terminal() -> None:
     assert lines[-1] == "and 14 more"
 
 
+def test_top_shows_what_waits_for_a_retry_where_something_does() -> None:
+    info = {"version": "1", "uptime-ms": 5, "virtual-host": "/", "connections": 1, "channels": 1}
+    info |= {"consumers": 1, "memory-bytes": 1, "memory-bytes-high": 2}
+    told = {"name": "q", "consumers": 0, "messages-unacked": 0, "messages-entered": 9, "messages-ready": 9}
+    waits = {**told, "messages-ready": 2, "messages-delayed": 7}
+    for row, is_shown in ((told, False), (waits, True)):
+        lines = list(top.screen(info, [top.rated(row, told, 2.0)], "in_rate", 120, 24))
+        assert f"delayed {7 if is_shown else 0}" in lines[3]
+        assert "out 0/s" in lines[3]  # what waits has not gone
+        assert ("delayed" in lines[-2]) is is_shown
+
+
 def test_top_shows_long_queues_before_empty_ones_where_nothing_moves() -> None:
     info = {"version": "1", "uptime-ms": 5, "virtual-host": "/", "connections": 1, "channels": 1}
     info |= {"consumers": 1, "memory-bytes": 1, "memory-bytes-high": 2}
@@ -71,6 +83,15 @@ def test_top_shows_long_queues_before_empty_ones_where_nothing_moves() -> None:
     rows[2]["in_rate"] = 5.0
     lines = list(top.screen(info, rows, "in_rate", 80, 24))
     assert [line.split()[0] for line in lines[-4:]] == ["moves", "long", "short", "empty"]
+
+
+def test_the_first_picture_of_top_has_no_rates() -> None:
+    info = {"version": "1", "uptime-ms": 5, "virtual-host": "/", "connections": 1, "channels": 1}
+    info |= {"consumers": 1, "memory-bytes": 1, "memory-bytes-high": 2}
+    row = {"name": "q", "consumers": 0, "messages-unacked": 0, "messages-entered": 9, "messages-ready": 4}
+    lines = list(top.screen(info, [top.rated(row, None, 2.0)], "in_rate", 80, 24))
+    assert lines[3] == "ready 4  unacked 0  delayed 0  in -/s  out -/s"
+    assert lines[-1].split() == ["q", "4", "0", "0", "-", "-", "-"]
 
 
 def test_a_table_in_a_very_narrow_terminal() -> None:

@@ -78,7 +78,7 @@ class Broker:
         return SimpleNamespace(of=lambda row: SimpleNamespace(definition={}))
 
     async def ask(self, service: str, arguments: Any) -> Any:
-        return SimpleNamespace(body=marshal.dumps([]))
+        return SimpleNamespace(body=marshal.dumps([]), results={"login": "", "in-force": False})
 
     def found(self) -> tuple[float, list[str]]:
         """The seconds between the looks, and the kinds of what was found."""

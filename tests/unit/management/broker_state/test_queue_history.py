@@ -20,7 +20,9 @@ WALL_MS = 1_700_000_000_000
 
 
 def row_of(name: str, published: int = 0, ready: int = 0, number: int = 0) -> QueueRow:
-    empty = QueueRow._make([name, False, False, False, False, b"", 0, number, *[0] * 23])
+    empty = QueueRow._make(
+        [name, False, False, False, False, b"", 0, number, *[0] * (len(QueueRow._fields) - 8)]
+    )
     return empty._replace(entered=published, ready=ready)
 
 
@@ -57,7 +59,7 @@ def test_a_queue_that_does_not_change_has_one_point_and_its_values_hold() -> Non
     for published in (3, 3, 3, 7, 7):
         past.tick(row_of("q", published))
     assert past.published("q") == [7, 7, 3, 3, 3]
-    assert list(past.history.queues["/", "q"].fine.values)[7::9] == [3, 7]
+    assert list(past.history.queues["/", "q"].fine.values)[8::10] == [3, 7]
 
 
 def test_ten_minutes_are_fine_and_an_hour_has_minutes() -> None:
@@ -74,7 +76,7 @@ def test_ten_minutes_are_fine_and_an_hour_has_minutes() -> None:
         len(each.times_ms) * each.times_ms.itemsize + len(each.values) * each.values.itemsize
         for each in (kept.fine, kept.coarse)
     )
-    assert octets == (121 + 61) * 80
+    assert octets == (121 + 61) * 88
 
 
 def test_a_value_of_an_hour_ago_holds_until_the_queue_changes() -> None:
@@ -198,7 +200,7 @@ def test_a_broker_that_does_not_answer_is_logged_once(
     history = QueueHistory(None, hosts, Clock())  # type: ignore[arg-type]
     with caplog.at_level(logging.ERROR), pytest.raises(asyncio.CancelledError):
         asyncio.run(history.watch())
-    assert [record.getMessage() for record in caplog.records] == ["no history of queues: gone"]
+    assert [record.getMessage() for record in caplog.records] == ["no look at queues: gone"]
 
 
 def test_a_row_from_before_the_last_tick_is_no_queue_that_was_declared_again() -> None:

@@ -13,7 +13,7 @@ from flintmq.management.broker_state.queue_policies import PolicyRow, QueuePolic
 from flintmq.management.requests.context import Context, Listening
 from flintmq.snapshot_rows import QueueRow
 
-PLAIN = QueueRow("orders", True, False, False, False, b"", 0, 1, 0, 0, *([0] * 18), 0, False, 0)
+PLAIN = QueueRow("orders", True, False, False, False, b"", 0, 1, 0, 0, *([0] * 20), 0, False, 0)
 
 
 def row_of(name: str, pattern: str, apply_to: str = "queues", **definition: Any) -> dict[str, Any]:

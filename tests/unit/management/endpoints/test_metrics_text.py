@@ -13,7 +13,7 @@ from flintmq.management.endpoints import prometheus
 from flintmq.management.endpoints.prometheus import exposition, gauge, queue_families
 from flintmq.snapshot_rows import QueueRow
 
-QUEUE = QueueRow("q", True, False, False, False, b"", 0, 1, 0, 5, *([0] * 18), 0, False, 7000)
+QUEUE = QueueRow("q", True, False, False, False, b"", 0, 1, 0, 5, *([0] * 20), 0, False, 7000)
 
 
 def test_queues_are_looked_at_when_they_are_written(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -24,7 +24,7 @@ def test_queues_are_looked_at_when_they_are_written(monkeypatch: pytest.MonkeyPa
     def rows() -> Iterator[QueueRow]:
         for number in range(100):
             read.append(number)
-            yield QUEUE._replace(name=f"q{number}")
+            yield QUEUE._replace(name=f"q{number}", delayed=number)
 
     async def use() -> str:
         text = exposition(queue_families([("/", rows()), ("empty", [])], 9000))
@@ -38,6 +38,7 @@ def test_queues_are_looked_at_when_they_are_written(monkeypatch: pytest.MonkeyPa
         'rabbitmq_queue_messages_ready{vhost="/",queue="q99"} 5',
         'rabbitmq_queue_head_message_timestamp{vhost="/",queue="q0"} 7',
         'flintmq_queue_oldest_message_age_seconds{vhost="/",queue="q50"} 2',
+        'flintmq_queue_messages_delayed{vhost="/",queue="q99"} 99',
         'flintmq_queue_messages_lost_total{vhost="/",queue="q99"} 0',
     ):
         assert lines.count(line) == 1

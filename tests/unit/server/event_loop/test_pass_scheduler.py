@@ -49,6 +49,30 @@ def test_sockets_are_looked_at_between_passes_however_many_turns_there_were() ->
         assert len(loop.soon) == 1
 
 
+def test_no_pass_comes_after_the_end() -> None:
+    """The journal is closed by then."""
+    loop: Any = NotingLoop()
+    broker = Broker(Config(), Clock())
+    scheduler = PassScheduler(loop, broker, 1024)
+    steps = 0
+
+    def chore() -> Iterator[None]:
+        nonlocal steps
+        while True:
+            steps += 1
+            yield
+
+    broker.pass_work.chores.begin(chore())
+    scheduler.schedule_pass()
+    scheduler.stop()
+    before = steps
+    loop.iterate()
+    scheduler.schedule_pass()
+    loop.iterate()
+    assert steps == before
+    assert not loop.soon
+
+
 def test_many_links_share_a_turn() -> None:
     loop: Any = NotingLoop()
     broker = Broker(Config(), Clock())

@@ -231,6 +231,24 @@ def test_every_failed_handshake_counts_and_pauses(octets: bytes) -> None:
     run(scenario, bans=Bans(pause_s=0.3))
 
 
+@pytest.mark.parametrize(
+    "opening", [b"AMQP\x03\x01\x00\x00", b"AMQP\x00\x00\x0a\x00", b"AMQP\x01\x01\x64\x03"]
+)
+def test_who_asks_for_a_version_that_is_not_served_is_told_at_once_and_has_failed_at_nothing(
+    opening: bytes,
+) -> None:
+    """The client tries the version of the answer next, or its user learns that there is no AMQP 1.0."""
+
+    async def scenario(scene: Scene) -> None:
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        assert await scene.ends(await scene.connect("127.0.0.1", opening)) == HEADER
+        assert loop.time() - began_s < 10
+        assert scene.server.broker.failed_logins.total == 0
+
+    run(scenario, bans=Bans(pause_s=20.0, pause_s_max=20.0))
+
+
 def test_who_connects_and_leaves_again_is_no_failure() -> None:
     """So do health checks of load balancers."""
 

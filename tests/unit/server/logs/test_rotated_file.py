@@ -66,10 +66,10 @@ def fail_once(monkeypatch: pytest.MonkeyPatch) -> None:
     opened = RotatedFile.opened
     faults = [OSError(24, "Too many open files")]
 
-    def failing(self: RotatedFile) -> TextIO:
+    def failing(self: RotatedFile, flags: int = 0) -> TextIO:
         if faults:
             raise faults.pop()
-        return opened(self)
+        return opened(self, flags)
 
     monkeypatch.setattr(RotatedFile, "opened", failing)
 
@@ -119,3 +119,20 @@ def test_the_audit_log_counts_no_line_as_lost_that_is_in_a_file(
     lines = [json.loads(line) for text in kept(file).values() for line in text.splitlines()]
     assert sorted(int(line["subject"]) for line in lines) == list(range(20))
     assert "the audit log cannot be set aside" in caplog.text
+
+
+def test_a_fifo_that_nobody_reads_is_not_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    file = RotatedFile(path)
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(OSError, match="No such device or address"):
+        file.reopen()
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    file.reopen()
+    assert os.get_blocking(file.stream.fileno())
+    file.write("a line\n")
+    file.flush()
+    assert os.read(reader, 100) == b"a line\n"
+    os.close(reader)
+    file.close()

@@ -32,7 +32,7 @@ export function Hosts({ session }) {
   });
   const remove = (row) => confirmLoss({
     title: `Delete ${row.name}?`,
-    lead: html`<p><strong>All of its queues and ${count(row.messages ?? 0)} messages are lost for good</strong>, with its exchanges, policies and permissions. Its connections are closed.</p>`,
+    lead: html`<p><strong>All of its queues and ${count((row.messages ?? 0) + (row.messages_delayed ?? 0))} messages are lost for good</strong>, with its exchanges, policies and permissions. Its connections are closed.</p>`,
     button: "Delete", typed: row.name, url: path("vhosts", row.name), told: `${row.name} is deleted.`,
   });
   return html`<${PageHead} title="Virtual hosts">${isAdmin && html`<button type="button" class="button button-primary" onClick=${open}>New virtual host</button>`}<//>
@@ -41,6 +41,7 @@ export function Hosts({ session }) {
       { title: "Virtual host", sort: "name", show: (row) => html`<a class="name" href="#/queues" onClick=${() => chooseHost(row.name)}>${row.name}</a>` },
       { title: "Ready", sort: "messages_ready", num: true, show: (row) => brief(row.messages_ready ?? 0) },
       { title: "Unacked", sort: "messages_unacknowledged", num: true, show: (row) => brief(row.messages_unacknowledged ?? 0) },
+      { title: "Delayed", sort: "messages_delayed", num: true, wide: true, show: (row) => html`<span title="Wait for a retry">${brief(row.messages_delayed ?? 0)}</span>` },
       { title: "Published", sort: "message_stats.publish_details.rate", num: true, show: (row) => rate(dig(row, "message_stats.publish_details.rate") ?? 0) },
       { title: "Delivered", sort: "message_stats.deliver_get_details.rate", num: true, show: (row) => rate(dig(row, "message_stats.deliver_get_details.rate") ?? 0) },
       { title: "Limits", show: (row) => html`<span class="badges">${Object.entries(limitsOf(row.name)).map(([name, value]) => html`<${Badge} key=${name}>${name} ${count(value)}<//>`)}</span>` },

@@ -48,6 +48,7 @@ export function Overview({ session }) {
     <${Figures}>
       <${Figure} name="Ready" value=${brief(waiting.messages)} note=${change(waiting.rate)} href=${link("queues", [], { sort: "messages_ready", desc: 1 })} />
       <${Figure} name="Unacked" value=${brief(dig(data, "queue_totals.messages_unacknowledged"))} note="with consumers" href=${link("consumers")} />
+      ${data.queue_totals.messages_delayed > 0 && html`<${Figure} name="Delayed" value=${brief(data.queue_totals.messages_delayed)} note="wait for a retry" href=${link("queues", [], { sort: "messages_delayed", desc: 1 })} />`}
       ${streams.streams > 0 && html`<${Figure} name="In streams" value=${brief(streams.messages)} note=${`${count(streams.streams)} ${streams.streams === 1 ? "stream" : "streams"}`} href=${link("streams")} />`}
       <${Figure} name="Published" value=${rate(knownRate(stats.publish_details))} note=${`${brief(stats.publish ?? 0)} in all`} />
       <${Figure} name="Delivered" value=${rate(knownRate(stats.deliver_get_details))} note=${`${brief(stats.deliver_get ?? 0)} in all`} />

@@ -18,7 +18,7 @@ const RATES = [
 // Ten minutes of what the charts show, and nothing else.
 const SAMPLED = query({
   msg_rates_age: 600, msg_rates_incr: 5, lengths_age: 600, lengths_incr: 5,
-  columns: ["messages_ready_details", "messages_unacknowledged_details", ...RATES.map(([, column]) => `message_stats.${column}_details`)].join(),
+  columns: ["messages_ready_details", "messages_unacknowledged_details", "messages_delayed_details", ...RATES.map(([, column]) => `message_stats.${column}_details`)].join(),
 });
 
 export function Queue({ rest: [vhost, name], query: asked }) {
@@ -42,6 +42,7 @@ export function Queue({ rest: [vhost, name], query: asked }) {
     <${Figures}>
       <${Figure} name=${isStream ? "Messages" : "Ready"} value=${brief(queue.messages_ready)} note=${sizeOf(queue)} />
       ${!isStream && html`<${Figure} name="Unacked" value=${brief(queue.messages_unacknowledged)} note="with consumers" />`}
+      ${queue.messages_delayed > 0 && html`<${Figure} name="Delayed" value=${brief(queue.messages_delayed)} note="wait for a retry" />`}
       <${Figure} name="In" value=${rate(rateOf(queue, "publish", samples))} note=${`${brief(dig(queue, "message_stats.publish") ?? 0)} in all`} />
       <${Figure} name="Out" value=${rate(rateOf(queue, "deliver_get", samples))} note=${`${brief(dig(queue, "message_stats.deliver_get") ?? 0)} in all`} />
       <${Figure} name="Oldest" value=${queue.oldest_age_ms === undefined || queue.oldest_age_ms === null ? "–" : duration(queue.oldest_age_ms)} tone=${queue.oldest_age_ms > 3_600_000 && !isStream ? "warn" : undefined} note="waiting" />
@@ -81,9 +82,12 @@ function depthChart(past, isStream, sync) {
   const series = [
     { name: "Ready", color: "--c1", fill: true, values: valuesOf(samples) },
     ...(isStream ? [] : [{ name: "Unacked", color: "--c3", values: valuesOf(past.messages_unacknowledged_details.samples) }]),
+    ...(hasValues(past.messages_delayed_details.samples) ? [{ name: "Delayed", color: "--c2", values: valuesOf(past.messages_delayed_details.samples) }] : []),
   ];
   return html`<${Chart} label="Depth" times=${times} series=${series} format=${brief} sync=${sync} height=${160} />`;
 }
+
+const hasValues = (samples) => valuesOf(samples).some((value) => value > 0);
 
 /** A queue through which nothing has gone yet has no counts, but the times of its depths. */
 function rateChart(past, sync) {
@@ -100,16 +104,18 @@ function rateChart(past, sync) {
 
 function Actions({ queue, vhost, name, isStream }) {
   const url = path("queues", vhost, name);
+  const purged = queue.messages_ready + queue.messages_delayed;
+  const deleted = queue.messages + queue.messages_delayed;
   const purge = () => confirmLoss({
     title: `Purge ${name}?`,
-    lead: html`<p><strong>${count(queue.messages_ready)} ready ${queue.messages_ready === 1 ? "message is" : "messages are"} lost for good.</strong> ${queue.messages_unacknowledged ? `${count(queue.messages_unacknowledged)} that consumers hold stay with them.` : ""} The queue and its bindings stay.</p>`,
+    lead: html`<p><strong>${count(purged)} ${queue.messages_delayed ? "" : "ready "}${purged === 1 ? "message is" : "messages are"} lost for good${queue.messages_delayed ? `, with ${count(queue.messages_delayed)} that ${queue.messages_delayed === 1 ? "waits" : "wait"} for a retry` : ""}.</strong> ${queue.messages_unacknowledged ? `${count(queue.messages_unacknowledged)} that consumers hold stay with them.` : ""} The queue and its bindings stay.</p>`,
     button: "Purge", url: path("queues", vhost, name, "contents"), told: `${name} is purged.`,
   });
   const remove = () => confirmLoss({
     title: `Delete ${name}?`,
-    lead: html`<p>The queue goes with its bindings${queue.messages ? html` and <strong>${count(queue.messages)} ${queue.messages === 1 ? "message, which is" : "messages, which are"} lost for good</strong>` : ""}.
+    lead: html`<p>The queue goes with its bindings${deleted ? html` and <strong>${count(deleted)} ${deleted === 1 ? "message, which is" : "messages, which are"} lost for good</strong>` : ""}.
       ${queue.consumers ? ` ${count(queue.consumers)} ${queue.consumers === 1 ? "consumer is" : "consumers are"} cancelled.` : ""}</p>`,
-    button: "Delete", url, typed: queue.messages ? name : undefined, told: `${name} is deleted.`,
+    button: "Delete", url, typed: deleted ? name : undefined, told: `${name} is deleted.`,
     leadsTo: "#/queues",
   });
   return html`
@@ -242,7 +248,7 @@ function Peek({ vhost, name, queue }) {
     ${found.busy && !found.rows.length && html`<${Loading} />`}
     ${!found.busy && !found.error && !found.rows.length && (isSearch
       ? html`<${Empty} title="No message matches">${found.more ? "There is more to look at: go on below." : "All messages that wait were looked at."}<//>`
-      : html`<${Empty} title="No message waits here" code=${publishSnippet(name)}>Consumers have taken all of them, or none came. Looking takes nothing from the queue. To see one, publish it:<//>`)}
+      : html`<${Empty} title="No message waits here" code=${publishSnippet(name)}>${queue.messages_delayed ? `${count(queue.messages_delayed)} wait for a retry, and are shown here once it is due.` : "Consumers have taken all of them, or none came."} Looking takes nothing from the queue. To see one, publish it:<//>`)}
     ${found.rows.length > 0 && html`<div class="table-scroll"><table class="messages" aria-label="Messages"><thead><tr><th scope="col" class="num">Place</th><th scope="col">Arrived</th><th scope="col">Routing key</th><th scope="col">Body</th><th scope="col" class="num">Size</th></tr></thead>
       <tbody>${found.rows.map((row) => html`
         <tr key=${row.place} class=${joined("unfolds", open === row.place && "unfolded")}>

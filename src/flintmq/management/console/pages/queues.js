@@ -8,7 +8,7 @@ import { Badge, Empty, html, jsonOf, List, notify, openForm, PageHead, Panel, Sp
 import { link } from "../route.js";
 import { SNIPPET } from "./overview.js";
 
-export const COLUMNS = "name,vhost,type,state,durable,auto_delete,exclusive,policy,arguments,consumers,leases,messages,messages_ready,messages_unacknowledged,messages_ready_details,message_bytes,message_stats,idle_since";
+export const COLUMNS = "name,vhost,type,state,durable,auto_delete,exclusive,policy,arguments,consumers,leases,messages,messages_ready,messages_unacknowledged,messages_delayed,messages_ready_details,message_bytes,message_stats,idle_since";
 // Ten minutes for a line as wide as a word.
 const SAMPLED = { lengths_age: 600, lengths_incr: 10 };
 
@@ -54,6 +54,7 @@ export function Queues() {
     { title: "Depth", show: (row) => html`<${Spark} values=${valuesOf(row.messages_ready_details?.samples)} label=${`Ready messages in ${row.name}: ${row.messages_ready}`} />` },
     { title: "Ready", sort: "messages_ready", num: true, show: (row) => html`<span class=${row.messages_ready ? "" : "quiet"}>${count(row.messages_ready)}</span>` },
     { title: "Unacked", sort: "messages_unacknowledged", num: true, show: (row) => html`<span class=${row.messages_unacknowledged ? "" : "quiet"}>${count(row.messages_unacknowledged)}</span>` },
+    { title: "Delayed", sort: "messages_delayed", num: true, wide: true, show: (row) => html`<span class=${row.messages_delayed ? "" : "quiet"} title="Wait for a retry">${count(row.messages_delayed)}</span>` },
     { title: "In", ...stat("publish") },
     { title: "Out", ...stat("deliver_get") },
     { title: "Acks", ...stat("ack"), wide: true },

@@ -6,7 +6,7 @@ import { listPath, useHost } from "../host.js";
 import { Badge, Empty, Failure, html, Loading, PageHead, Panel, Table } from "../parts.js";
 import { LeaseTable } from "./queue.js";
 
-const TONES = { open: "good", prepared: "info", committing: "info", "rollback-only": "warn", "heuristic-commit": "bad", "heuristic-rollback": "bad" };
+const TONES = { open: "good", preparing: "good", prepared: "info", committing: "info", "rollback-only": "warn", "heuristic-commit": "bad", "heuristic-rollback": "bad" };
 
 export function Transactions() {
   const host = useHost() || "/";
@@ -20,10 +20,10 @@ export function Transactions() {
       ${data && (data.length === 0
         ? html`<${Empty} title="No branches" code=${`from flintmq.client import connect
 
-with connect("amqp://${location.hostname}") as connection, connection.channel() as channel:
-    channel.tx_select()
+with connect("amqp://${location.hostname}") as connection, connection.channel(transactional=True) as channel:
     channel.publish(b"one of two", routing_key="hello")
-    channel.tx_commit()`}>Messages and acknowledgements of a transaction are done together. Prepared branches of dtx are shown here until they are committed or rolled back. A transaction on one channel needs no branch:<//>`
+    channel.publish(b"two of two", routing_key="hello")
+    channel.commit()`}>Messages and acknowledgements of a transaction are done together. Prepared branches of dtx are shown here until they are committed or rolled back. A transaction on one channel needs no branch:<//>`
         : html`<${Table} label="Branches" rows=${data} keyOf=${(row) => row.xid} columns=${[
           { title: "Branch", show: (row) => html`<span class="mono">${row.xid}</span>` },
           { title: "State", show: (row) => html`<${Badge} tone=${TONES[row.state]}>${row.state}<//>` },
@@ -51,8 +51,8 @@ export function Leases() {
     <${Failure} error=${error} />
     ${!data && !error && html`<${Loading} />`}
     ${data && leased.length === 0 && html`<${Panel}><${Empty} title="No leases" code=${`stream = (
-    spark.readStream.format("flintmq")
-    .option("url", "amqp://${location.hostname}")
+    spark.readStream.format("amqp")
+    .option("uri", "amqp://${location.hostname}")
     .option("queue", "orders")
     .load()
 )`}>Nobody reads a queue in batches now. A Spark stream does:<//><//>`}

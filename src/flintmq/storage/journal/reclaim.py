@@ -325,11 +325,11 @@ class Reclaimer:
         """A checkpoint writes all values: only for at least as much room, and one at a time.
 
         What lies elsewhere does not count: a segment that the disk does not give back would have them
-        written for ever.
+        written for ever. None of the segments that are sealed now counts for a second one.
         """
         if self._checkpoint_keys is not None or self._checkpoint_last:
             return False
-        return gain >= max(self._journal.value_octets, self._journal.options.segment_octets // 2)
+        return gain >= max(self._journal.value_octets, 1)
 
     # Checkpoint
 

@@ -8,6 +8,7 @@ import pytest
 from playbook.dialogue import Carried, Client
 from playbook.hourglass import TimedPlaybook, letter, with_morgue
 
+from flintmq.broker.exchanges import dead_letter
 from flintmq.broker.exchanges.dead_letter import FOLLOWING_MAX, WAITING_MAX, DeadLetters
 from flintmq.broker.messages.header_changes import with_delivery_count
 from flintmq.broker.messages.message import Message, new_message
@@ -121,6 +122,39 @@ def test_letters_into_a_queue_far_over_its_limit_have_it_drop_no_more_than_a_por
         playbook.passes(10)
     assert (playbook.depth("a"), playbook.depth("b")) == (5, 5)
     assert not host.router.dead_letters.waiting
+
+
+@pytest.fixture
+def one_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Letters that follow from letters are sent one by one."""
+    monkeypatch.setattr(dead_letter, "FOLLOWING_MAX", 1)
+
+
+def overflows(playbook: TimedPlaybook, client: Client, count: int) -> None:
+    """So much dies at once in queue `source` and goes to `q`, which drops each of them for the next."""
+    with_morgue(client, max_length=1)
+    client.publishes("q", b"x")
+    arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "q"}
+    client.declares("source", arguments=arguments)
+    client.publishes("source", *[b"x"] * count)
+    taken: list[Any] = [playbook.queue("source").take() for _ in range(count)]
+    playbook.queue("source").bury_all([each.message for each in taken], "rejected")
+
+
+@pytest.mark.usefixtures("one_at_once")
+def test_letters_that_wait_leave_their_turn_to_what_else_is_due() -> None:
+    playbook = TimedPlaybook()
+    overflows(playbook, playbook.client(), 20)
+    letters = playbook.broker.virtual_hosts["/"].router.dead_letters
+    assert len(letters.waiting) > 10
+    timetable = playbook.broker.timetable
+    left: list[int] = []
+    before = len(letters.waiting)
+    playbook.clock.now_s += 0.01
+    timetable.at(timetable.now_ms(), lambda: left.append(len(letters.waiting)))
+    timetable.run()
+    assert left[0] >= before - 1
+    assert letters.waiting, "one run does not send all of them, however long the clock stands still"
 
 
 def test_a_large_letter_takes_the_turn_of_its_client() -> None:

@@ -181,7 +181,8 @@ class DeadLetters:
         """Those that wait are sent in portions, in turn with whatever else is due."""
         if self.waiting and not self.is_due:
             self.is_due = True
-            self.router.pass_work.timetable.at(0, self.go_on)
+            timetable = self.router.pass_work.timetable
+            timetable.at(timetable.now_ms() + 1, self.go_on)  # at 0 it would be ahead of all others
 
     def go_on(self) -> None:
         self.is_due = False

@@ -23,6 +23,8 @@ from flintmq.wire.methods import (
     ExchangeDeclare,
     ExchangeDeclareOk,
     QueueDeclare,
+    QueueDelete,
+    QueueDeleteOk,
     TxCommit,
     TxCommitOk,
     TxSelect,
@@ -155,6 +157,33 @@ def test_letters_that_wait_leave_their_turn_to_what_else_is_due() -> None:
     timetable.run()
     assert left[0] >= before - 1
     assert letters.waiting, "one run does not send all of them, however long the clock stands still"
+
+
+@pytest.mark.usefixtures("one_at_once")
+def test_letters_that_wait_are_sent_when_their_queue_is_deleted() -> None:
+    playbook = TimedPlaybook()
+    client = playbook.client()
+    overflows(playbook, client, 5)
+    assert playbook.depth("morgue") == 1
+    client >> QueueDelete(queue="q")
+    client.hears(QueueDeleteOk)
+    for _ in range(10):
+        playbook.passes(10)
+    assert playbook.depth("morgue") == 5
+
+
+def test_what_dies_in_a_deleted_queue_is_no_letter() -> None:
+    playbook = TimedPlaybook()
+    client = playbook.client()
+    with_morgue(client)
+    client.publishes("q", b"1")
+    client >> BasicGet(queue="q")
+    found: Any = client.next(1)
+    client >> QueueDelete(queue="q")
+    client.hears(QueueDeleteOk)
+    client >> BasicReject(delivery_tag=found.method.delivery_tag, requeue=False)
+    playbook.passes(10)
+    assert playbook.depth("morgue") == 0
 
 
 def test_a_large_letter_takes_the_turn_of_its_client() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -633,3 +634,30 @@ def test_a_client_of_small_frames_gets_what_fits_into_one() -> None:
         assert found.properties.headers == {"small": "s", "x-headers-left-out": 1}
         assert found.properties.message_id == "m"
     assert (first.body, second.body) == (b"1", b"2")
+
+
+@pytest.mark.usefixtures("one_at_once")
+def test_who_waits_for_letters_does_not_keep_the_broker_from_ending(monkeypatch: pytest.MonkeyPatch) -> None:
+    playbook = TimedPlaybook()
+    client = playbook.client()
+    overflows(playbook, client, 5)
+    monkeypatch.setattr(dead_letter, "WAITING_MAX", 1)
+    with_morgue(client, "timed", message_ttl=1)
+    client.publishes("timed", b"1", b"2")
+    playbook.clock.now_s += 1
+    timed = playbook.queue("timed")
+    is_swept = False
+
+    def swept() -> Iterator[None]:
+        nonlocal is_swept
+        until_s = playbook.clock.now_s + 1
+        while timed.sweep():
+            playbook.clock.now_s += 0.001
+            assert playbook.clock.now_s < until_s
+            yield
+        is_swept = True
+
+    chores = playbook.broker.pass_work.chores
+    chores.waiting.append(swept())
+    chores.finish()
+    assert is_swept

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from playbook.dialogue import Carried, Client
 from playbook.hourglass import TimedPlaybook, letter, with_morgue
 
+from flintmq.broker.exchanges import dead_letter
 from flintmq.broker.exchanges.dead_letter import FOLLOWING_MAX, WAITING_MAX, DeadLetters
 from flintmq.broker.messages.header_changes import with_delivery_count
 from flintmq.broker.messages.message import Message, new_message
@@ -22,6 +24,8 @@ from flintmq.wire.methods import (
     ExchangeDeclare,
     ExchangeDeclareOk,
     QueueDeclare,
+    QueueDelete,
+    QueueDeleteOk,
     TxCommit,
     TxCommitOk,
     TxSelect,
@@ -121,6 +125,66 @@ def test_letters_into_a_queue_far_over_its_limit_have_it_drop_no_more_than_a_por
         playbook.passes(10)
     assert (playbook.depth("a"), playbook.depth("b")) == (5, 5)
     assert not host.router.dead_letters.waiting
+
+
+@pytest.fixture
+def one_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Letters that follow from letters are sent one by one."""
+    monkeypatch.setattr(dead_letter, "FOLLOWING_MAX", 1)
+
+
+def overflows(playbook: TimedPlaybook, client: Client, count: int) -> None:
+    """So much dies at once in queue `source` and goes to `q`, which drops each of them for the next."""
+    with_morgue(client, max_length=1)
+    client.publishes("q", b"x")
+    arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "q"}
+    client.declares("source", arguments=arguments)
+    client.publishes("source", *[b"x"] * count)
+    taken: list[Any] = [playbook.queue("source").take() for _ in range(count)]
+    playbook.queue("source").bury_all([each.message for each in taken], "rejected")
+
+
+@pytest.mark.usefixtures("one_at_once")
+def test_letters_that_wait_leave_their_turn_to_what_else_is_due() -> None:
+    playbook = TimedPlaybook()
+    overflows(playbook, playbook.client(), 20)
+    letters = playbook.broker.virtual_hosts["/"].router.dead_letters
+    assert len(letters.waiting) > 10
+    timetable = playbook.broker.timetable
+    left: list[int] = []
+    before = len(letters.waiting)
+    playbook.clock.now_s += 0.01
+    timetable.at(timetable.now_ms(), lambda: left.append(len(letters.waiting)))
+    timetable.run()
+    assert left[0] >= before - 1
+    assert letters.waiting, "one run does not send all of them, however long the clock stands still"
+
+
+@pytest.mark.usefixtures("one_at_once")
+def test_letters_that_wait_are_sent_when_their_queue_is_deleted() -> None:
+    playbook = TimedPlaybook()
+    client = playbook.client()
+    overflows(playbook, client, 5)
+    assert playbook.depth("morgue") == 1
+    client >> QueueDelete(queue="q")
+    client.hears(QueueDeleteOk)
+    for _ in range(10):
+        playbook.passes(10)
+    assert playbook.depth("morgue") == 5
+
+
+def test_what_dies_in_a_deleted_queue_is_no_letter() -> None:
+    playbook = TimedPlaybook()
+    client = playbook.client()
+    with_morgue(client)
+    client.publishes("q", b"1")
+    client >> BasicGet(queue="q")
+    found: Any = client.next(1)
+    client >> QueueDelete(queue="q")
+    client.hears(QueueDeleteOk)
+    client >> BasicReject(delivery_tag=found.method.delivery_tag, requeue=False)
+    playbook.passes(10)
+    assert playbook.depth("morgue") == 0
 
 
 def test_a_large_letter_takes_the_turn_of_its_client() -> None:
@@ -570,3 +634,30 @@ def test_a_client_of_small_frames_gets_what_fits_into_one() -> None:
         assert found.properties.headers == {"small": "s", "x-headers-left-out": 1}
         assert found.properties.message_id == "m"
     assert (first.body, second.body) == (b"1", b"2")
+
+
+@pytest.mark.usefixtures("one_at_once")
+def test_who_waits_for_letters_does_not_keep_the_broker_from_ending(monkeypatch: pytest.MonkeyPatch) -> None:
+    playbook = TimedPlaybook()
+    client = playbook.client()
+    overflows(playbook, client, 5)
+    monkeypatch.setattr(dead_letter, "WAITING_MAX", 1)
+    with_morgue(client, "timed", message_ttl=1)
+    client.publishes("timed", b"1", b"2")
+    playbook.clock.now_s += 1
+    timed = playbook.queue("timed")
+    is_swept = False
+
+    def swept() -> Iterator[None]:
+        nonlocal is_swept
+        until_s = playbook.clock.now_s + 1
+        while timed.sweep():
+            playbook.clock.now_s += 0.001
+            assert playbook.clock.now_s < until_s
+            yield
+        is_swept = True
+
+    chores = playbook.broker.pass_work.chores
+    chores.waiting.append(swept())
+    chores.finish()
+    assert is_swept

@@ -340,3 +340,18 @@ def test_a_busy_branch_is_not_rolled_back_by_others(spark: Client) -> None:
     spark[2] << started()
     answer = ask(spark, "dtx.rollback", xids=["1:676c6f62616c:6f6e65"])
     assert "end it there first" in str(answer["error-text"])
+
+
+def test_nothing_is_committed_if_a_branch_to_be_rolled_back_is_busy(spark: Client) -> None:
+    winner = stage(spark, 1)
+    busy = xid(2).octets()
+    spark[2] >> start(busy)
+    spark[2] << started()
+    answer = ask(spark, "dtx.commit", xids=winner, rollback_xids=[str(xid(2))])
+    assert "end it there first" in str(answer["error-text"])
+    assert spark.gets_all("q") == []
+    spark[2] >> end(busy)
+    spark[2] << methods.DtxDemarcationEndOk(flags=OK)
+    done = ask(spark, "dtx.commit", xids=winner, rollback_xids=[str(xid(2))])
+    assert (done["committed"], done["rolled-back"]) == (1, 1)
+    assert spark.gets_all("q") == [b"1"]

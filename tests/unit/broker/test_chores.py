@@ -196,3 +196,20 @@ def test_a_chore_that_waits_for_what_is_there_goes_on(bench: Bench) -> None:
     bench.pass_work.chores.begin(work())
     bench.finish_pass()
     assert bench.done == ["after"]
+
+
+def test_what_waits_for_an_alarm_comes_to_an_end_too(bench: Bench) -> None:
+    timetable = bench.pass_work.timetable
+    has_come: list[bool] = []
+    timetable.at(timetable.now_ms() + 5, lambda: has_come.append(True))
+
+    def asking() -> Iterator[None]:
+        while not has_come:
+            bench.clock.now_s += 0.001
+            assert bench.clock.now_s < 1
+            yield
+        bench.done.append("asking")
+
+    bench.pass_work.chores.waiting.append(asking())
+    bench.pass_work.chores.finish()
+    assert bench.done == ["asking"]

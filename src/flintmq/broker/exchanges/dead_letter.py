@@ -107,8 +107,12 @@ class DeadLetters:
     def bury(self, queue: Queue, messages: list[Message], reason: str) -> None:
         """The messages have left the queue but for the journal; they are dead, and their copies go on.
 
-        Never fails: what cannot be sent now is sent later, and is the queue's in the journal until then.
+        Never fails: what cannot be sent now is sent later, and is the queue's in the journal until then. What
+        has died before its queue is deleted is sent all the same; what dies afterwards is no letter.
         """
+        if queue.deleted:
+            queue.let_go_all(messages)
+            return
         dead = [(queue, message, reason, 0) for message in messages]
         if self.is_running:
             self.wait(dead)
@@ -181,7 +185,8 @@ class DeadLetters:
         """Those that wait are sent in portions, in turn with whatever else is due."""
         if self.waiting and not self.is_due:
             self.is_due = True
-            self.router.pass_work.timetable.at(0, self.go_on)
+            timetable = self.router.pass_work.timetable
+            timetable.at(timetable.now_ms() + 1, self.go_on)  # at 0 it would be ahead of all others
 
     def go_on(self) -> None:
         self.is_due = False
@@ -236,7 +241,7 @@ class DeadLetters:
         self.run()
 
     def bury_one(self, queue: Queue, message: Message, reason: str) -> None:
-        if queue.rules is not None and not queue.deleted:
+        if queue.rules is not None:
             rules = queue.rules.settings
             if rules.dead_letter_exchange is not None:
                 pass_work = self.router.pass_work

@@ -128,9 +128,14 @@ class Chores:
         self.pass_work.has_chores = True
 
     def finish(self) -> None:
-        """All of it, for whoever is about to stop."""
+        """All of it, for whoever is about to stop.
+
+        Alarms come meanwhile: some chores ask in each step whether what an alarm does is done.
+        """
         while self.waiting:
-            self.step(self.waiting.popleft())
+            for _ in range(len(self.waiting)):
+                self.step(self.waiting.popleft())
+            self.pass_work.timetable.run()
         self.pass_work.has_chores = False
 
 

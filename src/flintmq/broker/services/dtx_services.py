@@ -159,6 +159,8 @@ def dtx_commit(request: Request) -> Chore:
     xids = xids_of(request)
     yield from branches.outcomes.awaited_on_disk(known(request, xids))
     losers = known(request, [xid for xid in xids_of(request, "rollback-xids") if xid not in xids])
+    for branch in losers:  # before anything is committed
+        branches.not_busy(branch)
     name, marker = marker_of(request)
     stored = branches.marker(name, request.user) if name else None
     is_repeat = stored is not None and (stored.number, stored.note) == (marker.number, marker.note)
@@ -291,12 +293,16 @@ def prepared(request: Request, xids: list[Xid]) -> list[Branch]:
 
 
 def rolled_back(branches: Branches, found: list[Branch]) -> Generator[None, None, tuple[int, int]]:
-    """Rolls branches back, one in each step: how many, and the record to wait for."""
+    """Rolls branches back, one in each step: how many, and the record to wait for.
+
+    One that ends or is joined in the steps for others is left as it is: what was done before stays done.
+    """
     for branch in found:
         branches.not_busy(branch)
     count = sequence = 0
     for branch in found:
-        if branches.branches.get(branch.xid) is branch and branch.state in ROLLED_BACK:
+        is_there = branches.branches.get(branch.xid) is branch and branch.state in ROLLED_BACK
+        if is_there and not branch.is_busy():
             count += 1
             sequence = max(sequence, branches.rollback(branch)[1])
             yield None

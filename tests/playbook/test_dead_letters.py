@@ -10,7 +10,7 @@ from playbook.dialogue import Carried, Client
 from playbook.hourglass import TimedPlaybook, letter, with_morgue
 
 from flintmq.broker.exchanges import dead_letter
-from flintmq.broker.exchanges.dead_letter import FOLLOWING_MAX, WAITING_MAX, DeadLetters
+from flintmq.broker.exchanges.dead_letter import FOLLOWING_OCTETS, LETTER_OCTETS, WAITING_MAX, DeadLetters
 from flintmq.broker.messages.header_changes import with_delivery_count
 from flintmq.broker.messages.message import Message, new_message
 from flintmq.broker.queues.queue import Queue
@@ -97,7 +97,7 @@ def test_letters_that_make_full_queues_drop_others_are_sent_in_portions(sent: li
         sent.clear()
         client.publishes(names[number % 5], b"%d" % number)
         most = max(most, len(sent))
-    assert FOLLOWING_MAX < most <= 2 * FOLLOWING_MAX
+    assert 10 < most <= FOLLOWING_OCTETS // LETTER_OCTETS
     assert letters.waiting_bytes == sum(len(message.content) for _, message, _, _ in letters.waiting)
     while letters.waiting:
         playbook.passes(10)
@@ -120,7 +120,7 @@ def test_letters_into_a_queue_far_over_its_limit_have_it_drop_no_more_than_a_por
         assert rules is not None
         sent.clear()
         playbook.queue(name).apply(rules, host)
-        assert 0 < len(sent) <= 300 + FOLLOWING_MAX
+        assert 0 < len(sent) <= 300 + FOLLOWING_OCTETS // LETTER_OCTETS
     for _ in range(1000):
         playbook.passes(10)
     assert (playbook.depth("a"), playbook.depth("b")) == (5, 5)
@@ -130,7 +130,7 @@ def test_letters_into_a_queue_far_over_its_limit_have_it_drop_no_more_than_a_por
 @pytest.fixture
 def one_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Letters that follow from letters are sent one by one."""
-    monkeypatch.setattr(dead_letter, "FOLLOWING_MAX", 1)
+    monkeypatch.setattr(dead_letter, "FOLLOWING_OCTETS", 1)
 
 
 def overflows(playbook: TimedPlaybook, client: Client, count: int) -> None:
@@ -185,6 +185,94 @@ def test_what_dies_in_a_deleted_queue_is_no_letter() -> None:
     client >> BasicReject(delivery_tag=found.method.delivery_tag, requeue=False)
     playbook.passes(10)
     assert playbook.depth("morgue") == 0
+
+
+def full_queues(client: Client, count: int, **arguments: Any) -> list[str]:
+    """Queues that send their dead letters to all of them, and have one message each."""
+    names = [f"q{number}" for number in range(count)]
+    for name in names:
+        client.declares(name, arguments={"x-dead-letter-exchange": "amq.fanout", **arguments})
+        client.binds(name, "amq.fanout", "")
+        client.publishes(name, b"first")
+    return names
+
+
+@pytest.mark.parametrize("overflow", ["drop-head", "reject-publish-dlx"])
+def test_letters_that_come_to_no_queue_take_the_turn_of_their_client(overflow: str) -> None:
+    playbook = TimedPlaybook()
+    client = playbook.client()
+    full_queues(client, 8, **{"x-max-length": 1, "x-overflow": overflow})
+    pass_work = playbook.broker.pass_work
+    letters = playbook.broker.virtual_hosts["/"].router.dead_letters
+    while letters.waiting:
+        playbook.passes(10)
+    client.publishes("q0", *[b"x"] * 20)
+    assert letters.waiting
+    pass_work.copies = 0
+    client.publishes("q0", b"x")
+    assert pass_work.copies >= 2 * LETTER_OCTETS
+
+
+@pytest.mark.parametrize("overflow", ["drop-head", "reject-publish-dlx"])
+def test_a_storm_of_letters_is_bounded_and_ends(overflow: str, sent: list[str]) -> None:
+    """A message would die on 20! ways, each time in another queue, before all of these were cycles."""
+    playbook = TimedPlaybook()
+    client = playbook.client()
+    names = full_queues(client, 20, **{"x-max-length": 5, "x-overflow": overflow})
+    letters = playbook.broker.virtual_hosts["/"].router.dead_letters
+    for number in range(400):
+        client.publishes(names[number % 20], b"x")
+        assert len(letters.waiting) <= 2 * WAITING_MAX
+        assert playbook.depth(names[number % 20]) <= 5 + WAITING_MAX
+    assert letters.is_thinning
+    for _ in range(10_000):
+        playbook.passes(10)
+        assert len(letters.waiting) <= 2 * WAITING_MAX
+        if not letters.waiting and all(playbook.depth(name) <= 5 for name in names):
+            break
+    assert not letters.waiting
+    assert [playbook.depth(name) for name in names] == [5] * 20
+    assert not letters.waiting_bytes
+    assert not letters.is_thinning
+    assert len(sent) < 10_000
+
+
+def test_a_queue_is_within_its_limits_while_too_many_letters_wait(sent: list[str]) -> None:
+    """Whoever publishes has as much dropped, and pays for the letters."""
+    playbook = TimedPlaybook()
+    client = playbook.client()
+    names = full_queues(client, 8, **{"x-max-length": 5})
+    letters = playbook.broker.virtual_hosts["/"].router.dead_letters
+    while not letters.is_crowded():
+        client.publishes(names[0], b"x")
+    before = playbook.depth(names[0])
+    for _ in range(500):
+        sent.clear()
+        client.publishes(names[0], b"x")
+        assert len(sent) >= 2
+    assert playbook.depth(names[0]) <= before + 50
+
+
+def test_no_letter_is_lost_on_a_way_without_branches() -> None:
+    """However many wait: each of them makes one other."""
+    playbook = TimedPlaybook()
+    client = playbook.client()
+    client.declares("d")
+    for name, following in (("c", "d"), ("b", "c"), ("a", "b")):
+        routing = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": following}
+        client.declares(name, arguments={"x-max-length": 1500 if name == "a" else 5, **routing})
+    client.publishes("a", *[b"x"] * 1500)
+    client >> TxSelect()
+    client << TxSelectOk()
+    for _ in range(1500):
+        client >> BasicGet(queue="a")
+        client.next(1)
+    client >> BasicNack(delivery_tag=0, multiple=True, requeue=False)
+    client >> TxCommit()
+    client << TxCommitOk()
+    for _ in range(1000):
+        playbook.passes(10)
+    assert [playbook.depth(name) for name in ("b", "c", "d")] == [5, 5, 1490]
 
 
 def test_a_large_letter_takes_the_turn_of_its_client() -> None:

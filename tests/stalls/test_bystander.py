@@ -647,6 +647,27 @@ def get_past_expired(scene: Scene, count: int) -> Work:
     return work
 
 
+def letter_storm(overflow: str) -> Prepare:
+    """A hundredth of as many messages to full queues, whose dead letters go to all of these queues."""
+
+    def prepare(scene: Scene, count: int) -> Work:
+        routing = {"x-dead-letter-exchange": "amq.fanout", "x-max-length": 5, "x-overflow": overflow}
+        for name in names("q", 8):
+            scene.peer.call(1, methods.QueueDeclare(queue=name, arguments=dict(routing)))
+            scene.peer.call(1, methods.QueueBind(queue=name, exchange="amq.fanout"))
+        scene.publish(scene.peer, 5, "", exchange="amq.fanout")
+
+        def work() -> None:
+            scene.publish(scene.peer, count // 100, "q0000000")
+            for name in names("q", 8):
+                while scene.peer.call(1, methods.QueueDeclare(queue=name, passive=True)).message_count > 5:
+                    pass
+
+        return work
+
+    return prepare
+
+
 def patterns(scene: Scene, count: int) -> Work:
     """A user whose permissions are patterns that others search for exponentially long."""
     mallory = scene.connect(user="mallory", password="mallory")
@@ -698,6 +719,8 @@ OPERATIONS: dict[str, Prepare] = {
     "dtx.commit, at once": commit_unsynced,
     "dtx.rollback": roll_branch_back,
     "CC": further_keys,
+    "dead letters, storm": letter_storm("drop-head"),
+    "dead letters, refused": letter_storm("reject-publish-dlx"),
     "exchange.delete, delaying": delete_delaying,
     "queue.lease": lease,
     "lease.read": lease_read,

@@ -142,9 +142,9 @@ class VirtualHost:
             undelivered.died(self.broker.clients.find, self, messages, reason)
         queue.let_go_all(messages)
 
-    def puts_letters_off(self) -> bool:
-        """Whether queues are to drop later what would become a dead letter."""
-        return self.router.dead_letters.is_crowded()
+    def letters_room(self) -> int:
+        """How many messages that become dead letters a queue may drop now; it drops the others later."""
+        return self.router.dead_letters.room()
 
     # Exchanges
 

@@ -17,7 +17,8 @@ The story takes STORY_BYTES_MAX at most, and the header of a letter fits into a 
 thousand keys would else be told once more with each death.
 
 A message that would come to a queue where it died before, without a rejection since then, goes round by
-itself and for ever: it is dropped.
+itself and for ever: it is dropped. Where cycles branch, letters become more and more before they end so: see
+`thinned`.
 """
 
 from __future__ import annotations
@@ -52,14 +53,22 @@ log = logging.getLogger("flintmq.dead_letter")
 
 # Letters in one group of the journal, which has to fit into a segment.
 GROUP_LETTERS_MAX = 256
+# What a letter costs, in octets (Queue.letter_octets): some 20 microseconds, and as much again for so many
+# octets of headers. One of them takes as long as one copy more in a queue (PassWork.copies).
+LETTER_OCTETS = 128
+LETTER_CONTENT_SHARE = 32
 # A letter that comes into a full queue has the queue drop another message, whose letter does the same in the
-# next queue. Of letters that follow from letters so many are sent at once, some 5 ms; the others wait for
+# next queue. Of letters that follow from letters so much is sent at once, some 5 ms; the others wait for
 # their turn behind everything else.
-FOLLOWING_MAX = 64
-# While more of them wait, or more octets, queues put off dropping what would become a letter: a fanout into
-# full queues makes several letters of each.
+FOLLOWING_OCTETS = 32_768
+# Whoever brings letters while others wait has so much of those sent, beside twice what it brings.
+PAID_OCTETS = 2048
+# While more of them wait, or octets, queues drop no more than ROOM_CROWDED at a time of what would become
+# a letter, and nothing for the sake of a letter: a fanout into full queues makes several letters of each.
 WAITING_MAX = 1024
 WAITING_BYTES_MAX = 4_194_304
+ROOM_CROWDED = 2
+ROOM = 1 << 30
 # A letter that a bug has kept from leaving is tried again so much later, and so often; then the message is
 # where it was when the broker starts again.
 AGAIN_MS = 1000
@@ -102,6 +111,7 @@ class DeadLetters:
         self.is_due = False  # the timetable has those that wait sent
         self.is_busy = False
         self.is_running = False
+        self.is_thinning = False  # from when too many wait until none does, see `thinned`
         self.header_bytes_max = HEADER_BYTES_MAX
 
     def bury(self, queue: Queue, messages: list[Message], reason: str) -> None:
@@ -130,6 +140,12 @@ class DeadLetters:
         """Whether so many letters wait that no more are to be made."""
         return len(self.waiting) >= WAITING_MAX or self.waiting_bytes >= WAITING_BYTES_MAX
 
+    def room(self) -> int:
+        """How many letters a queue may make now."""
+        if not self.is_crowded():
+            return ROOM
+        return 0 if self.is_running else ROOM_CROWDED
+
     def is_grouped(self) -> bool:
         """Whether letters are part of a group of the journal, such as a transaction's."""
         store = self.router.store
@@ -153,16 +169,18 @@ class DeadLetters:
         if self.is_busy:
             return
         self.is_busy = self.is_running = True
-        most = FOLLOWING_MAX
+        octets, least = FOLLOWING_OCTETS, 0
         try:
-            if self.waiting and not self.is_grouped():
-                # As many more as come, so that whoever brings letters pays for them.
-                most += len(self.dead)
+            if self.dead and self.waiting and not self.is_grouped():
+                # More than come, so that whoever brings letters pays for them.
+                octets = PAID_OCTETS + 2 * sum(cost_of(message) for _, message, _, _ in self.dead)
+                least = 2 * len(self.dead) + 1
                 self.wait(self.dead)
                 self.dead.clear()
             while self.dead:
                 self.bury_some()
-            self.follow(most)
+            self.follow(min(octets, FOLLOWING_OCTETS), least)
+            self.is_thinning = self.is_thinning and bool(self.waiting)
             self.set_alarm()
         except Exception:
             log.exception("a bug in burying the dead of vhost %r: once more in a while", self.router.name)
@@ -170,15 +188,15 @@ class DeadLetters:
         finally:
             self.is_busy = self.is_running = False
 
-    def follow(self, most: int) -> None:
-        """So many of those that wait are sent, also of what that causes in turn."""
-        while self.waiting and most:
-            portion = min(most, len(self.waiting), GROUP_LETTERS_MAX)
-            most -= portion
-            for _ in range(portion):
+    def follow(self, octets: int, least: int) -> None:
+        """So much of what waits is sent, and so many at least, also of what that causes in turn."""
+        while self.waiting and (octets > 0 or least > 0):
+            while self.waiting and (octets > 0 or least > 0) and len(self.dead) < GROUP_LETTERS_MAX:
                 following = self.waiting.popleft()
                 self.waiting_bytes -= len(following[1].content)
                 self.dead.append(following)
+                octets -= cost_of(following[1])
+                least -= 1
             self.bury_some()
 
     def set_alarm(self) -> None:
@@ -241,6 +259,8 @@ class DeadLetters:
         self.run()
 
     def bury_one(self, queue: Queue, message: Message, reason: str) -> None:
+        # Whether or not it comes to a queue: who publishes to full queues alone has its turn end, too.
+        self.router.pass_work.copies += LETTER_OCTETS + message.header_size
         if queue.rules is not None:
             rules = queue.rules.settings
             if rules.dead_letter_exchange is not None:
@@ -290,7 +310,10 @@ class DeadLetters:
             content = letter.content
         queues = self.destinations(exchange, keys, letter)
         if reason != "rejected":
+            reached = len(queues)
             queues = [each for each in queues if not is_cycle(each.name, deaths)]
+            if 1 < len(queues) < reached and (self.is_thinning or self.is_crowded()):
+                queues = self.thinned(queue, letter, queues, len(deaths) == 1)
         if not queues:
             self.router.pass_work.fates.undelivered += 1
             return
@@ -300,6 +323,32 @@ class DeadLetters:
             self.send_spooled(message, letter, queues)
         else:
             self.router.forward(letter, queues)
+
+    def thinned(self, queue: Queue, letter: Message, queues: list[Queue], is_first: bool) -> list[Queue]:
+        """Without those queues that would make other letters of it, or for it. One of them has the first.
+
+        Through a fanout into n full queues that all lead back to it, a message would die on each of n! ways
+        before all of them were cycles. This is for letters that have met a cycle already, while too many
+        wait: where queues only lead on, or each to one other, no letter is left out.
+        """
+        if self.router.pass_work.is_promised:
+            return queues
+        full = [each for each in queues if each.gives_on(letter)]
+        if len(full) < 2:
+            return queues
+        if not self.is_thinning:
+            self.is_thinning = True
+            log.warning(
+                "dead letters of queue %r go in cycles through %d full queues, too many wait in vhost %r: "
+                "those that would make others are dropped for now",
+                queue.name,
+                len(full),
+                self.router.name,
+            )
+        if is_first:
+            full.remove(min(full, key=lambda each: each.message_count()))
+        self.router.pass_work.fates.undelivered += len(full)
+        return [each for each in queues if each not in full]
 
     def shortened(self, queue: Queue, letter: Message, deaths: list[FieldValue]) -> Message:
         """The letter with as much of its story, and then of its other headers, as a frame takes."""
@@ -349,6 +398,11 @@ class DeadLetters:
         if expiration is not None:
             death["original-expiration"] = expiration
         return death
+
+
+def cost_of(message: Message) -> int:
+    """What its letter takes, in octets."""
+    return LETTER_OCTETS + message.header_size + len(message.content) // LETTER_CONTENT_SHARE
 
 
 def told(before: list[FieldValue], death: FieldTable) -> list[FieldValue]:

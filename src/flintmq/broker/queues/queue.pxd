@@ -121,7 +121,7 @@ cdef class Queue:
     cpdef bint lacks_room(self, list messages) except -1
     @cython.locals(
         limits=Limits, dead=list, delivery=Delivery, message=Message, letters=Py_ssize_t, size=Py_ssize_t,
-        cost=Py_ssize_t, bytes_max=Py_ssize_t, is_slow=bint, due_ms=cython.longlong
+        cost=Py_ssize_t, bytes_max=Py_ssize_t, is_slow=bint, due_ms=cython.longlong, room=Py_ssize_t
     )
     cpdef trim(self)
     cpdef Py_ssize_t letter_octets(self, Message message) except -1
@@ -296,11 +296,13 @@ cdef class Queue:
     cpdef bint can_take_now(self, Message message)
     @cython.locals(
         rules=ActiveRules, expiry=Expiry, dead=list, message=Message, size=Py_ssize_t, bytes_max=Py_ssize_t, has_more=bint,
-        letters=Py_ssize_t
+        letters=Py_ssize_t, room=Py_ssize_t
     )
     cpdef bint expire(self) except -1
     cdef bint is_slow(self) except -1
-    cdef bint puts_letters_off(self) except -1
+    cdef Py_ssize_t letters_room(self) except -1
+    @cython.locals(rules=ActiveRules, limits=Limits, message=Message)
+    cpdef bint gives_on(self, Message letter) except -1
     cpdef watch(self)
     @cython.locals(rules=ActiveRules, due_ms=cython.longlong, message=Message)
     cdef look_ahead(self)

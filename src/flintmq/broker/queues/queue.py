@@ -494,7 +494,8 @@ class Queue:
         limits = None if self.rules is None else self.rules.limits
         if limits is None or limits.refuses or not limits.is_exceeded(self.message_count()):
             return
-        if self.puts_letters_off():
+        room = self.letters_room()
+        if not room:
             rules = self.need_rules()
             rules.set_alarm(rules.timetable.now_ms() + LETTERS_SHORT_MS, self.alarm_due)
             return
@@ -505,9 +506,10 @@ class Queue:
         size = 0
         is_slow = self.is_slow()
         bytes_max = LETTERS_BYTES_SHORT if is_slow else EXPIRED_BYTES_MAX
+        is_slow = is_slow or room < EXPIRED_MAX
         try:
             while limits.is_exceeded(self.message_count()):
-                if len(dead) == EXPIRED_MAX or letters >= LETTERS_OCTETS_MAX or size >= bytes_max:
+                if len(dead) == room or letters >= LETTERS_OCTETS_MAX or size >= bytes_max:
                     due_ms = self.pass_work.timetable.now_ms() + LETTERS_SHORT_MS if is_slow else 0
                     self.need_rules().set_alarm(due_ms, self.alarm_due)  # the others go then
                     break
@@ -1741,13 +1743,13 @@ class Queue:
         dead: list[Message] = []
         size = 0
         letters = 0
+        room = self.letters_room()
         bytes_max = LETTERS_BYTES_SHORT if self.is_slow() else EXPIRED_BYTES_MAX
         has_more = False
         try:
             message = self.head()
             while message is not None and expiry.has_expired(message):
-                has_more = len(dead) == EXPIRED_MAX or size >= bytes_max or letters >= LETTERS_OCTETS_MAX
-                has_more = has_more or self.puts_letters_off()
+                has_more = len(dead) == room or size >= bytes_max or letters >= LETTERS_OCTETS_MAX
                 if has_more or self.draw() is None:
                     break
                 if rules.limits is not None:
@@ -1774,12 +1776,28 @@ class Queue:
             return False
         return self.pass_work.is_short or self.pass_work.unwatched_bytes < 0
 
-    def puts_letters_off(self) -> bool:
-        """Whether what would become a dead letter is to stay for now: too many letters wait already."""
+    def letters_room(self) -> int:
+        """How many messages may be dropped at a time: few become dead letters while too many wait."""
         rules = self.need_rules()
         if rules.host is None or rules.settings.dead_letter_exchange is None:
+            return EXPIRED_MAX
+        return min(EXPIRED_MAX, rules.host.letters_room())
+
+    def gives_on(self, letter: Message) -> bool:
+        """Whether a dead letter that comes now would make another: the queue is full, or late to expire."""
+        rules = self.rules
+        if rules is None or rules.settings.dead_letter_exchange is None:
             return False
-        return rules.host.puts_letters_off()
+        limits = rules.limits
+        if limits is not None and limits.would_exceed(self.message_count(), 1, letter.body_size()):
+            return True
+        if rules.expiry is None:
+            return False
+        try:
+            message = self.head()
+        except UnreadableFault:
+            return False
+        return message is not None and rules.expiry.has_expired(message)
 
     def watch(self) -> None:
         """Sets the alarm for whatever is due first. Never fails: the work of the caller is done already."""
@@ -1800,7 +1818,7 @@ class Queue:
             message = self.head()
             if message is not None:
                 due_ms = rules.expiry.due_ms(message)
-                if due_ms >= 0 and (self.is_slow() or self.puts_letters_off()):
+                if due_ms >= 0 and (self.is_slow() or self.letters_room() < EXPIRED_MAX):
                     due_ms = max(due_ms, rules.timetable.now_ms())
                     due_ms += LETTERS_SHORT_MS - due_ms % LETTERS_SHORT_MS
         if rules.retries is not None:

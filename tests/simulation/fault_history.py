@@ -29,7 +29,7 @@ from .administration_actions import HOSTS, USERS
 from .agreement import check_agreement
 from .broker_client import Client, Event
 from .broker_history import BrokerHistory
-from .broker_model import Key, ModelBranch, ModelChannel
+from .broker_model import Copy, Key, ModelBranch, ModelChannel
 from .fault_check import FaultCheck
 from .fault_injector import INJECTOR, Injected
 from .recovered_check import administered_by, entries_of
@@ -270,6 +270,11 @@ class FaultyHistory(BrokerHistory):
     def ack_lease(self, client: Client, channel: ModelChannel) -> None:
         self.removable = {copy.number for lease in self.model.leases.values() for copy in lease.rows}
         super().ack_lease(client, channel)
+
+    def die(self, copy: Copy, reason: str, sequence: int | None = None) -> Copy | None:
+        if not copy.queue.number:  # in memory alone, until its letter is written
+            self.removable = self.removable | {copy.number}
+        return super().die(copy, reason, sequence)
 
     def step(self) -> None:
         self.removable = set()

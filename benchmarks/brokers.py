@@ -13,7 +13,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +22,7 @@ START_SECONDS_MAX = 120.0
 STOP_SECONDS_MAX = 20.0
 SETTLE_SECONDS_MAX = 10.0
 FREE_PORTS = (20_000, 32_000)
-# What the load tool calls its exchanges, queues and routing keys.
+# The user of the load tool may use its exchanges, queues and routing keys alone.
 OWN_NAMES = "^(amq\\.default$|bench)"
 OWN_TOPICS = "^quote\\.(mkt[0-9]+|#|\\*)(\\.(ins[0-9]+|#|\\*))*$"
 PERMISSIONS = {
@@ -178,22 +178,21 @@ def stop(process: subprocess.Popen[bytes]) -> None:
 
 
 @contextlib.contextmanager
-def flintmq(command: str, directory: Path, permissions: bool = False) -> Iterator[Broker]:
+def flintmq(
+    command: str, directory: Path, name: str = "FlintMQ", definitions: Mapping[str, object] | None = None
+) -> Iterator[Broker]:
     """FlintMQ, started by a command in which {python}, {port} and {directory} are filled in.
 
-    A command without {port} lets the broker choose, which is then seen from its open sockets. With
-    `permissions` the user of the load tool may use its exchanges, queues and routing keys alone.
+    A command without {port} lets the broker choose, which is then seen from its open sockets.
     """
     directory.mkdir(parents=True)
     port = free_port() if "{port}" in command else None
     places = {"python": sys.executable, "port": port, "directory": directory / "data"}
     words = [word.format(**places) for word in shlex.split(command)]
-    name = "FlintMQ"
-    if permissions:
-        name = "with permissions"
-        definitions = directory / "definitions.json"
-        definitions.write_text(json.dumps(PERMISSIONS))
-        words += ["--definitions", str(definitions)]
+    if definitions is not None:
+        definitions_file = directory / "definitions.json"
+        definitions_file.write_text(json.dumps(definitions))
+        words += ["--definitions", str(definitions_file)]
     with running(words, dict(os.environ), directory / "log") as process:
         port, version = await_listening(process, name, directory / "log", port)
         yield Broker(name, port, process.pid, version)

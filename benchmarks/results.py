@@ -95,7 +95,7 @@ def cells(row: Row) -> list[str]:
         spread = samples.spread_percent
         texts += [number(samples.median), "-" if spread is None else f"{spread:.0f}%"]
     if len(row.samples) == 2:
-        texts.append("-" if row.ratio is None else f"{row.ratio:.1f}x")
+        texts.append("-" if row.ratio is None else f"{row.ratio:.{1 if row.ratio >= 2 else 2}f}x")
     every = list(row.samples.values())
     texts.append(" / ".join(number(median(s.cpu_us_per_message)) for s in every))
     texts.append(" / ".join(number(median(s.rss_mib)) for s in every))

@@ -4,11 +4,13 @@
     python benchmarks/run.py --only a16,c16,f --rounds 5 --time 5
     python benchmarks/run.py --port 5672 --pid 4711   a broker that runs already
     python benchmarks/run.py --permissions --only a16,b16,e      what permissions cost
+    python benchmarks/run.py --beside "OLD/bin/python -m flintmq serve --port 0 --data {directory}"
     python benchmarks/run.py --markdown               the table for docs/performance.md
 
 The loads are made by load.c, which is compiled by gcc first and checks all that it measures: a round in which
 one message is lost, repeated, out of order or changed counts as failed and has no figures. Brokers take turns
-within a round, so that both meet the same noise; compare ratios, since absolute values belong to the machine.
+within a round, in random order, so that both meet the same noise; compare ratios, since absolute values
+belong to the machine.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import argparse
 import contextlib
 import itertools
 import json
+import random
 import shlex
 import shutil
 import signal
@@ -70,7 +73,13 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--only", default="", metavar="NAMES", help="scenarios, separated by commas")
     parser.add_argument("--connections", type=int, default=10_000, metavar="N", help="held open in 'many'")
     parser.add_argument("--without-rabbitmq", action="store_true")
-    parser.add_argument(
+    beside = parser.add_mutually_exclusive_group()
+    beside.add_argument(
+        "--beside",
+        metavar="COMMAND",
+        help="starts another FlintMQ, such as an earlier build, not RabbitMQ",
+    )
+    beside.add_argument(
         "--permissions",
         action="store_true",
         help="beside a broker whose user may use only what the loads need, not beside RabbitMQ",
@@ -144,7 +153,7 @@ def compare(
     for load in dict.fromkeys(figure.load for figure in chosen):
         rows = [Row(f, {c.name: Samples() for c in tested}) for f in chosen if f.load == load]
         for _ in range(rounds):
-            for contender in tested:
+            for contender in random.sample(tested, len(tested)):
                 report = run(contender, load)
                 for row in rows:
                     take(row, contender.name, report)
@@ -153,14 +162,18 @@ def compare(
 
 @contextlib.contextmanager
 def contenders(options: argparse.Namespace, folder: Path) -> Iterator[list[Contender]]:
-    """The broker that is measured and, where it can be had, RabbitMQ."""
+    """The broker that is measured and the one beside it: another FlintMQ, or RabbitMQ where it can be had."""
     numbers = itertools.count()
 
     def start_flintmq() -> contextlib.AbstractContextManager[Broker]:
         return brokers.flintmq(options.broker_command, folder / f"flintmq{next(numbers)}")
 
+    def start_beside() -> contextlib.AbstractContextManager[Broker]:
+        return brokers.flintmq(options.beside, folder / f"flintmq{next(numbers)}", name="beside")
+
     def start_with_permissions() -> contextlib.AbstractContextManager[Broker]:
-        return brokers.flintmq(options.broker_command, folder / f"flintmq{next(numbers)}", permissions=True)
+        directory = folder / f"flintmq{next(numbers)}"
+        return brokers.flintmq(options.broker_command, directory, "with permissions", brokers.PERMISSIONS)
 
     def start_rabbitmq() -> contextlib.AbstractContextManager[Broker]:
         return brokers.rabbitmq(folder / f"rabbitmq{next(numbers)}")
@@ -170,7 +183,9 @@ def contenders(options: argparse.Namespace, folder: Path) -> Iterator[list[Conte
             tested = [Contender(stack.enter_context(brokers.attached(options.port, options.pid)), None)]
         else:
             tested = [Contender(stack.enter_context(start_flintmq()), start_flintmq)]
-        if options.permissions:
+        if options.beside:
+            tested.append(Contender(stack.enter_context(start_beside()), start_beside))
+        elif options.permissions:
             tested.append(Contender(stack.enter_context(start_with_permissions()), start_with_permissions))
         elif not options.without_rabbitmq and brokers.RABBITMQ_SERVER.exists():
             tested.append(Contender(stack.enter_context(start_rabbitmq()), start_rabbitmq))

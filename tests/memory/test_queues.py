@@ -144,6 +144,22 @@ def test_queues_with_rules(start: Any, arguments: Any) -> None:
         end(broker)
 
 
+def test_dead_letters_of_a_fanout_into_full_queues(start: Any) -> None:
+    """Each message has twenty others dropped, which go to one more queue."""
+    with start() as broker:
+        rules = {"x-max-length": 5, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "grave"}
+        owner = fan(broker, 20, arguments=rules)
+        owner.call(1, methods.QueueDeclare(queue="grave", exclusive=True, arguments={"x-max-length": 5}))
+        source = {"x-max-length": 5, "x-dead-letter-exchange": "all"}
+        owner.call(1, methods.QueueDeclare(queue="source", exclusive=True, arguments=source))
+        for _ in range(4):
+            pour(broker.connect(), flood(key="source", size=60_000, total=30 * MIB))
+        for number in range(20):
+            name = f"q{number}"
+            assert owner.call(1, methods.QueueDeclare(queue=name, passive=True)).message_count < 200
+        end(broker)
+
+
 def test_a_delayed_exchange(start: Any) -> None:
     with start() as broker:
         owner = broker.connect()

@@ -10,7 +10,13 @@ from playbook.dialogue import Carried, Client
 from playbook.hourglass import TimedPlaybook, letter, with_morgue
 
 from flintmq.broker.exchanges import dead_letter
-from flintmq.broker.exchanges.dead_letter import FOLLOWING_OCTETS, LETTER_OCTETS, WAITING_MAX, DeadLetters
+from flintmq.broker.exchanges.dead_letter import (
+    FOLLOWING_COPIES,
+    LETTER_OCTETS,
+    WAITING_FULL,
+    WAITING_MAX,
+    DeadLetters,
+)
 from flintmq.broker.messages.header_changes import with_delivery_count
 from flintmq.broker.messages.message import Message, new_message
 from flintmq.broker.queues.queue import Queue
@@ -97,7 +103,7 @@ def test_letters_that_make_full_queues_drop_others_are_sent_in_portions(sent: li
         sent.clear()
         client.publishes(names[number % 5], b"%d" % number)
         most = max(most, len(sent))
-    assert 10 < most <= FOLLOWING_OCTETS // LETTER_OCTETS
+    assert 10 < most <= FOLLOWING_COPIES // LETTER_OCTETS
     assert letters.waiting_bytes == sum(len(message.content) for _, message, _, _ in letters.waiting)
     while letters.waiting:
         playbook.passes(10)
@@ -120,7 +126,7 @@ def test_letters_into_a_queue_far_over_its_limit_have_it_drop_no_more_than_a_por
         assert rules is not None
         sent.clear()
         playbook.queue(name).apply(rules, host)
-        assert 0 < len(sent) <= 300 + FOLLOWING_OCTETS // LETTER_OCTETS
+        assert len(sent) <= 300 + FOLLOWING_COPIES // LETTER_OCTETS
     for _ in range(1000):
         playbook.passes(10)
     assert (playbook.depth("a"), playbook.depth("b")) == (5, 5)
@@ -130,7 +136,7 @@ def test_letters_into_a_queue_far_over_its_limit_have_it_drop_no_more_than_a_por
 @pytest.fixture
 def one_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Letters that follow from letters are sent one by one."""
-    monkeypatch.setattr(dead_letter, "FOLLOWING_OCTETS", 1)
+    monkeypatch.setattr(dead_letter, "FOLLOWING_COPIES", 1)
 
 
 def overflows(playbook: TimedPlaybook, client: Client, count: int) -> None:
@@ -165,7 +171,7 @@ def test_letters_that_wait_are_sent_when_their_queue_is_deleted() -> None:
     playbook = TimedPlaybook()
     client = playbook.client()
     overflows(playbook, client, 5)
-    assert playbook.depth("morgue") == 1
+    assert playbook.depth("morgue") == 0
     client >> QueueDelete(queue="q")
     client.hears(QueueDeleteOk)
     for _ in range(10):
@@ -197,60 +203,150 @@ def full_queues(client: Client, count: int, **arguments: Any) -> list[str]:
     return names
 
 
-@pytest.mark.parametrize("overflow", ["drop-head", "reject-publish-dlx"])
-def test_letters_that_come_to_no_queue_take_the_turn_of_their_client(overflow: str) -> None:
-    playbook = TimedPlaybook()
-    client = playbook.client()
-    full_queues(client, 8, **{"x-max-length": 1, "x-overflow": overflow})
+def publishes_held(playbook: TimedPlaybook, client: Client, name: str, body: bytes) -> None:
+    """One message; then its publisher is not read from while too many letters wait."""
+    client.publishes(name, body)
     pass_work = playbook.broker.pass_work
-    letters = playbook.broker.virtual_hosts["/"].router.dead_letters
-    while letters.waiting:
-        playbook.passes(10)
-    client.publishes("q0", *[b"x"] * 20)
-    assert letters.waiting
-    pass_work.copies = 0
-    client.publishes("q0", b"x")
-    assert pass_work.copies >= 2 * LETTER_OCTETS
+    letters, pass_work.crowded = pass_work.crowded, None
+    if letters is not None:
+        went_on: list[bool] = []
+        letters.when_room(lambda: went_on.append(True))
+        while not went_on:
+            playbook.passes(10)
 
 
-@pytest.mark.parametrize("overflow", ["drop-head", "reject-publish-dlx"])
-def test_a_storm_of_letters_is_bounded_and_ends(overflow: str, sent: list[str]) -> None:
-    """A message would die on 20! ways, each time in another queue, before all of these were cycles."""
+@pytest.mark.parametrize(
+    ("overflow", "strategy", "queues"),
+    [
+        ("drop-head", "at-most-once", 20),
+        ("drop-head", "at-least-once", 12),
+        ("reject-publish-dlx", "at-most-once", 20),
+    ],
+)
+def test_a_storm_of_letters_is_bounded_and_ends(
+    overflow: str, strategy: str, queues: int, sent: list[str]
+) -> None:
+    """A message would die on n! ways, each time in another queue, before all of these were cycles."""
     playbook = TimedPlaybook()
     client = playbook.client()
-    names = full_queues(client, 20, **{"x-max-length": 5, "x-overflow": overflow})
+    arguments = {"x-max-length": 5, "x-overflow": overflow, "x-dead-letter-strategy": strategy}
+    names = full_queues(client, queues, **arguments)
     letters = playbook.broker.virtual_hosts["/"].router.dead_letters
-    for number in range(400):
-        client.publishes(names[number % 20], b"x")
-        assert len(letters.waiting) <= 2 * WAITING_MAX
-        assert playbook.depth(names[number % 20]) <= 5 + WAITING_MAX
-    assert letters.is_thinning
+    was_thinning = False
+    for number in range(20 * queues):
+        publishes_held(playbook, client, names[number % queues], b"x")
+        assert playbook.depth(names[number % queues]) <= 5 + WAITING_MAX
+        was_thinning = was_thinning or letters.is_thinning
+    assert was_thinning
     for _ in range(10_000):
         playbook.passes(10)
-        assert len(letters.waiting) <= 2 * WAITING_MAX
+        assert len(letters.waiting) <= WAITING_FULL * WAITING_MAX
         if not letters.waiting and all(playbook.depth(name) <= 5 for name in names):
             break
     assert not letters.waiting
-    assert [playbook.depth(name) for name in names] == [5] * 20
+    assert [playbook.depth(name) for name in names] == [5] * queues
     assert not letters.waiting_bytes
     assert not letters.is_thinning
-    assert len(sent) < 10_000
+    assert len(sent) < 100_000
 
 
-def test_a_queue_is_within_its_limits_while_too_many_letters_wait(sent: list[str]) -> None:
-    """Whoever publishes has as much dropped, and pays for the letters."""
+def test_a_storm_of_letters_leaves_queues_alone_whose_letters_only_lead_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Queue `a` is bound to its own exchange: its letters meet a cycle, and branch only once."""
     playbook = TimedPlaybook()
     client = playbook.client()
-    names = full_queues(client, 8, **{"x-max-length": 5})
+    client.declares("archive")
+    client >> ExchangeDeclare(exchange="others", type="fanout")
+    client << ExchangeDeclareOk()
+    for name, exchange, key in (("a", "others", ""), ("b", "", "archive"), ("b2", "", "archive")):
+        arguments = {"x-dead-letter-exchange": exchange, "x-dead-letter-routing-key": key, "x-max-length": 5}
+        client.declares(name, arguments=arguments)
+        client.binds(name, "others", "")
+    monkeypatch.setattr(DeadLetters, "is_crowded", lambda letters: True)
+    client.publishes("a", *[b"x"] * 25)
+    for _ in range(100):
+        playbook.passes(10)
+    monkeypatch.undo()
+    for _ in range(100):
+        playbook.passes(10)
+    assert [playbook.depth(name) for name in ("a", "b", "b2", "archive")] == [5, 5, 5, 30]
+
+
+def test_a_full_queue_that_refuses_makes_no_letters() -> None:
+    playbook = TimedPlaybook()
+    client = playbook.client()
+    with_morgue(client, max_length=1, overflow="reject-publish")
+    client.publishes("q", b"1")
+    message = playbook.queue("q").head()
+    assert message is not None
+    assert not playbook.queue("q").gives_on(message)
+    client.declares("r", arguments={"x-max-length": 1, "x-dead-letter-exchange": ""})
+    client.publishes("r", b"1")
+    assert playbook.queue("r").gives_on(message)
+
+
+def test_letters_of_a_fanout_into_full_queues_keep_these_within_their_limits() -> None:
+    """No cycle: each message makes a hundred letters, and each of these another one. None is lost."""
+    playbook = TimedPlaybook()
+    client = playbook.client()
+    client.declares("sink")
+    client.declares("source", arguments={"x-max-length": 5, "x-dead-letter-exchange": "amq.fanout"})
+    leaves = [f"leaf{number}" for number in range(100)]
+    routing = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "sink"}
+    for name in leaves:
+        client.declares(name, arguments={"x-max-length": 5, **routing})
+        client.binds(name, "amq.fanout", "")
     letters = playbook.broker.virtual_hosts["/"].router.dead_letters
-    while not letters.is_crowded():
-        client.publishes(names[0], b"x")
-    before = playbook.depth(names[0])
-    for _ in range(500):
-        sent.clear()
-        client.publishes(names[0], b"x")
-        assert len(sent) >= 2
-    assert playbook.depth(names[0]) <= before + 50
+    most = 0
+    for _ in range(205):
+        publishes_held(playbook, client, "source", b"x")
+        most = max(most, len(letters.waiting))
+        assert max(playbook.depth(name) for name in leaves) <= 5 + WAITING_MAX // 100
+    assert most <= 2 * WAITING_MAX
+    while letters.waiting:
+        playbook.passes(10)
+    for _ in range(100):
+        playbook.passes(10)
+    assert [playbook.depth(name) for name in ("source", *leaves)] == [5] * 101
+    assert playbook.depth("sink") == 195 * 100
+
+
+def test_letters_that_wait_are_bounded_whatever_makes_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without anybody who waits, queues are over their limits instead, and drop the rest later."""
+    monkeypatch.setattr(dead_letter, "WAITING_MAX", 16)
+    playbook = TimedPlaybook()
+    client = playbook.client()
+    names = full_queues(client, 20, **{"x-max-length": 5})
+    letters = playbook.broker.virtual_hosts["/"].router.dead_letters
+    for number in range(400):
+        client.publishes(names[number % 20], b"x")
+        assert len(letters.waiting) <= (WAITING_FULL + 4) * 16
+    for _ in range(2000):
+        playbook.passes(10)
+    assert [playbook.depth(name) for name in names] == [5] * 20
+
+
+def test_rejections_wait_while_too_many_letters_do(sent: list[str]) -> None:
+    playbook = TimedPlaybook()
+    client = playbook.client()
+    full_queues(client, 20, **{"x-max-length": 5})
+    client.declares("source", arguments={"x-dead-letter-exchange": "amq.fanout"})
+    client.publishes("source", *[b"x"] * 1500)
+    for _ in range(1500):
+        client >> BasicGet(queue="source")
+        client.next(1)
+    letters = playbook.broker.virtual_hosts["/"].router.dead_letters
+    client >> BasicNack(delivery_tag=0, multiple=True, requeue=False)
+    for _ in range(20):
+        playbook.passes(10)
+    assert playbook.queue("source").unacked > 500
+    most = 0
+    while playbook.queue("source").unacked or letters.waiting:
+        playbook.passes(10)
+        most = max(most, len(letters.waiting))
+    assert WAITING_MAX <= most <= WAITING_FULL * WAITING_MAX
+    assert sent.count("source") == 1500
 
 
 def test_no_letter_is_lost_on_a_way_without_branches() -> None:

@@ -668,6 +668,24 @@ def letter_storm(overflow: str) -> Prepare:
     return prepare
 
 
+def letters_to_many(scene: Scene, count: int) -> Work:
+    """A hundred dead letters, each of which goes to a tenth of so many queues."""
+    declare(scene, count // 10)
+    queues = names("q", count // 10)
+    bound = (methods.QueueBind(queue=name, exchange="amq.fanout", no_wait=True) for name in queues)
+    scene.send(scene.peer, bound)
+    rules = {"x-dead-letter-exchange": "amq.fanout"}
+    scene.peer.call(1, methods.QueueDeclare(queue="source", arguments=rules))
+    last = queues[-1]
+
+    def work() -> None:
+        scene.publish(scene.peer, 100, "source", expiration="1")
+        while scene.peer.call(1, methods.QueueDeclare(queue=last, passive=True)).message_count < 100:
+            time.sleep(0.001)
+
+    return work
+
+
 def patterns(scene: Scene, count: int) -> Work:
     """A user whose permissions are patterns that others search for exponentially long."""
     mallory = scene.connect(user="mallory", password="mallory")
@@ -721,6 +739,7 @@ OPERATIONS: dict[str, Prepare] = {
     "CC": further_keys,
     "dead letters, storm": letter_storm("drop-head"),
     "dead letters, refused": letter_storm("reject-publish-dlx"),
+    "dead letters, to many queues": letters_to_many,
     "exchange.delete, delaying": delete_delaying,
     "queue.lease": lease,
     "lease.read": lease_read,

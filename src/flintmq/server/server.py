@@ -37,7 +37,14 @@ from flintmq.server.memory import MemoryAlarm, give_back, machine_bytes
 from flintmq.server.memory_relief import Relief
 from flintmq.server.network.certificates import Certificates, CertificateWatch
 from flintmq.server.network.heartbeats import Heartbeats
-from flintmq.server.network.link import HELD_ALARM, HELD_CLOSED, HELD_DRAINED, HELD_PRESSED, Link
+from flintmq.server.network.link import (
+    HELD_ALARM,
+    HELD_CLOSED,
+    HELD_CROWDED,
+    HELD_DRAINED,
+    HELD_PRESSED,
+    Link,
+)
 from flintmq.server.network.listener import Listener
 from flintmq.server.network.lost_links import LostLinks
 from flintmq.server.network.readiness import readiness
@@ -589,7 +596,7 @@ class Server:
         self.close_listeners()
         fault = ConnectionFault(amqp.CONNECTION_FORCED, "the broker is shutting down")
         for link in list(self.links):
-            link.unhold(HELD_ALARM | HELD_PRESSED | HELD_DRAINED)
+            link.unhold(HELD_ALARM | HELD_PRESSED | HELD_DRAINED | HELD_CROWDED)
             link.session.close_connection(fault)
         self.scheduler.schedule_pass()
         try:

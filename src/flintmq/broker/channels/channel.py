@@ -305,6 +305,13 @@ class Channel:
             self.pass_work.pressed = True
         if happened & put_flags.DRAINED:
             self.pass_work.drained = True
+        if happened & put_flags.CROWDED:
+            self.pause_for_letters()
+
+    def pause_for_letters(self) -> None:
+        """Too many dead letters wait: nothing more is read from the connection until fewer do."""
+        self.pass_work.crowded = self.router.dead_letters
+        self.pass_work.load()
 
     def trace_publish(self, message: Message, route: Route, queues: list[Queue]) -> None:
         """Tells the firehose; requests to the broker may have secrets in them, and are left out."""
@@ -473,6 +480,8 @@ class Channel:
                 delivery.queue.need_tally().rejected += 1
         self.unacked.tidy()
         self.wake_parked()
+        if self.router.dead_letters.is_crowded():
+            self.pause_for_letters()
 
     def discard(self, deliveries: list[Delivery]) -> None:
         for delivery in deliveries:
@@ -498,6 +507,8 @@ class Channel:
                 self.unacked.release(delivery)
         self.unacked.tidy()
         self.wake_parked()
+        if failed and self.router.dead_letters.is_crowded():  # some may have come back too often
+            self.pause_for_letters()
 
     def detach(self, deliveries: list[Delivery]) -> list[Delivery]:
         """Releases unsettled deliveries from the channel; returns copies for whoever settles them."""

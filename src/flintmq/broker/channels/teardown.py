@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from flintmq.broker.queues.delivery import Delivery
+from flintmq.broker.scheduling.chores import Wait
 
 if TYPE_CHECKING:
     from flintmq.broker.channels.channel import Channel
@@ -81,14 +82,17 @@ def settled(work: Callable[[list[Delivery]], None], deliveries: list[Delivery], 
         yield
 
 
-def refused(channel: Channel, deliveries: list[Delivery]) -> Iterator[None]:
+def refused(channel: Channel, deliveries: list[Delivery]) -> Iterator[Wait | None]:
     """Deliveries that are rejected: as many in a step as their dead letters allow, and one at least."""
     start = 0
     while start < len(deliveries):
+        dead_letters = channel.router.dead_letters
+        if dead_letters.is_crowded():
+            yield dead_letters.when_room
         end = refused_together(deliveries, start)
         channel.refuse(deliveries[start:end])
         start = end
-        yield
+        yield None
 
 
 def refused_together(deliveries: list[Delivery], start: int) -> int:

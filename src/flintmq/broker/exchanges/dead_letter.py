@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -53,22 +53,25 @@ log = logging.getLogger("flintmq.dead_letter")
 
 # Letters in one group of the journal, which has to fit into a segment.
 GROUP_LETTERS_MAX = 256
-# What a letter costs, in octets (Queue.letter_octets): some 20 microseconds, and as much again for so many
-# octets of headers. One of them takes as long as one copy more in a queue (PassWork.copies).
+# A letter takes some 20 microseconds, and as much again for so many octets of its headers: each octet of
+# these counts as one copy in a queue (PassWork.copies).
 LETTER_OCTETS = 128
-LETTER_CONTENT_SHARE = 32
-# A letter that comes into a full queue has the queue drop another message, whose letter does the same in the
-# next queue. Of letters that follow from letters so much is sent at once, some 5 ms; the others wait for
-# their turn behind everything else.
-FOLLOWING_OCTETS = 32_768
-# Whoever brings letters while others wait has so much of those sent, beside twice what it brings.
-PAID_OCTETS = 2048
-# While more of them wait, or octets, queues drop no more than ROOM_CROWDED at a time of what would become
-# a letter, and nothing for the sake of a letter: a fanout into full queues makes several letters of each.
+# So much is sent at once, counted in copies: some 5 ms. A letter may go to many queues, and one that comes into
+# a full queue has the queue drop another message, whose letter does the same in the next queue. The others
+# wait for their turn behind everything else.
+FOLLOWING_COPIES = 32_768
+# While so many letters wait, or so many octets, a queue drops no more than ROOM_CROWDED messages at a time
+# that would become letters, and whoever brings letters is not read from. Queues drop nothing while
+# WAITING_FULL times as much waits: a fanout into full queues makes several letters of each.
 WAITING_MAX = 1024
 WAITING_BYTES_MAX = 4_194_304
+WAITING_FULL = 16
 ROOM_CROWDED = 2
 ROOM = 1 << 30
+# While memory is critical no letters are made; so much later they are tried again.
+CRITICAL_MS = 100
+# The log tells so often that letters in cycles are dropped.
+WARNING_MS = 60_000
 # A letter that a bug has kept from leaving is tried again so much later, and so often; then the message is
 # where it was when the broker starts again.
 AGAIN_MS = 1000
@@ -112,6 +115,8 @@ class DeadLetters:
         self.is_busy = False
         self.is_running = False
         self.is_thinning = False  # from when too many wait until none does, see `thinned`
+        self.warned_ms = -WARNING_MS
+        self.held: list[Callable[[], None]] = []  # whoever waits for room
         self.header_bytes_max = HEADER_BYTES_MAX
 
     def bury(self, queue: Queue, messages: list[Message], reason: str) -> None:
@@ -141,10 +146,21 @@ class DeadLetters:
         return len(self.waiting) >= WAITING_MAX or self.waiting_bytes >= WAITING_BYTES_MAX
 
     def room(self) -> int:
-        """How many letters a queue may make now."""
+        """How many messages that become letters a queue may drop now."""
         if not self.is_crowded():
             return ROOM
-        return 0 if self.is_running else ROOM_CROWDED
+        is_full = (
+            len(self.waiting) >= WAITING_FULL * WAITING_MAX
+            or self.waiting_bytes >= WAITING_FULL * WAITING_BYTES_MAX
+        )
+        return 0 if is_full else ROOM_CROWDED
+
+    def when_room(self, callback: Callable[[], None]) -> None:
+        """Calls back once fewer letters wait."""
+        if self.is_crowded():
+            self.held.append(callback)
+        else:
+            callback()
 
     def is_grouped(self) -> bool:
         """Whether letters are part of a group of the journal, such as a transaction's."""
@@ -169,17 +185,16 @@ class DeadLetters:
         if self.is_busy:
             return
         self.is_busy = self.is_running = True
-        octets, least = FOLLOWING_OCTETS, 0
         try:
-            if self.dead and self.waiting and not self.is_grouped():
-                # More than come, so that whoever brings letters pays for them.
-                octets = PAID_OCTETS + 2 * sum(cost_of(message) for _, message, _, _ in self.dead)
-                least = 2 * len(self.dead) + 1
+            if self.is_grouped():
+                while self.dead:
+                    self.bury_some()
+            else:
+                is_first = not self.dead or not self.waiting
                 self.wait(self.dead)
                 self.dead.clear()
-            while self.dead:
-                self.bury_some()
-            self.follow(min(octets, FOLLOWING_OCTETS), least)
+                if is_first:  # else the alarm has it sent, in turn with whatever else is due
+                    self.follow()
             self.is_thinning = self.is_thinning and bool(self.waiting)
             self.set_alarm()
         except Exception:
@@ -187,51 +202,65 @@ class DeadLetters:
             self.try_again([])
         finally:
             self.is_busy = self.is_running = False
+        if self.held and not self.is_crowded():
+            held, self.held = self.held, []
+            for callback in held:
+                callback()
 
-    def follow(self, octets: int, least: int) -> None:
-        """So much of what waits is sent, and so many at least, also of what that causes in turn."""
-        while self.waiting and (octets > 0 or least > 0):
-            while self.waiting and (octets > 0 or least > 0) and len(self.dead) < GROUP_LETTERS_MAX:
-                following = self.waiting.popleft()
-                self.waiting_bytes -= len(following[1].content)
-                self.dead.append(following)
-                octets -= cost_of(following[1])
-                least -= 1
-            self.bury_some()
+    def follow(self) -> None:
+        """As much of what waits as has its turn now is sent, also of what that causes in turn."""
+        pass_work = self.router.pass_work
+        until = pass_work.copies + FOLLOWING_COPIES
+        if pass_work.is_critical:  # a fanout makes many copies of each
+            return
+        while self.waiting and pass_work.copies < until:
+            with self.grouped():
+                for _ in range(GROUP_LETTERS_MAX):
+                    if not self.waiting or pass_work.copies >= until:
+                        break
+                    following = self.waiting.popleft()
+                    self.waiting_bytes -= len(following[1].content)
+                    self.bury_next(*following)
 
     def set_alarm(self) -> None:
         """Those that wait are sent in portions, in turn with whatever else is due."""
         if self.waiting and not self.is_due:
             self.is_due = True
-            timetable = self.router.pass_work.timetable
-            timetable.at(timetable.now_ms() + 1, self.go_on)  # at 0 it would be ahead of all others
+            pass_work = self.router.pass_work
+            pause_ms = CRITICAL_MS if pass_work.is_critical else 1  # at 0 it would be ahead of all others
+            pass_work.timetable.at(pass_work.timetable.now_ms() + pause_ms, self.go_on)
 
     def go_on(self) -> None:
         self.is_due = False
         self.run()
         self.set_alarm()  # where somebody else is at work
 
-    def bury_some(self) -> None:
+    @contextmanager
+    def grouped(self) -> Iterator[None]:
+        """A group of the journal for some letters; inside a transaction's group they are part of that."""
         store = self.router.store
-        if store is not None and not store.journal.in_group():
-            with store.journal.group():
-                self.bury_group()
-                self.router.secure_streams()
+        if store is None or store.journal.in_group():
+            yield
             return
-        self.bury_group()  # inside a transaction's group the letters are part of it
+        with store.journal.group():
+            yield
+            self.router.secure_streams()
 
-    def bury_group(self) -> None:
-        for _ in range(GROUP_LETTERS_MAX):
-            if self.dead:
-                queue, message, reason, tries = self.dead.popleft()
-                try:
-                    self.bury_one(queue, message, reason)
-                except PeerFault as fault:
-                    log.error("a dead letter of queue %r is dropped: %s", queue.name, fault.reply_text)
-                    self.let_go(queue, message, reason, tries)
-                except Exception:
-                    log.exception("a bug keeps a dead letter of queue %r from leaving", queue.name)
-                    self.try_again([(queue, message, reason, tries + 1)])
+    def bury_some(self) -> None:
+        with self.grouped():
+            for _ in range(GROUP_LETTERS_MAX):
+                if self.dead:
+                    self.bury_next(*self.dead.popleft())
+
+    def bury_next(self, queue: Queue, message: Message, reason: str, tries: int) -> None:
+        try:
+            self.bury_one(queue, message, reason)
+        except PeerFault as fault:
+            log.error("a dead letter of queue %r is dropped: %s", queue.name, fault.reply_text)
+            self.let_go(queue, message, reason, tries)
+        except Exception:
+            log.exception("a bug keeps a dead letter of queue %r from leaving", queue.name)
+            self.try_again([(queue, message, reason, tries + 1)])
 
     def let_go(self, queue: Queue, message: Message, reason: str, tries: int) -> None:
         try:
@@ -312,8 +341,8 @@ class DeadLetters:
         if reason != "rejected":
             reached = len(queues)
             queues = [each for each in queues if not is_cycle(each.name, deaths)]
-            if 1 < len(queues) < reached and (self.is_thinning or self.is_crowded()):
-                queues = self.thinned(queue, letter, queues, len(deaths) == 1)
+            if len(deaths) > 1 < len(queues) < reached and (self.is_thinning or self.is_crowded()):
+                queues = self.thinned(queue, letter, queues)
         if not queues:
             self.router.pass_work.fates.undelivered += 1
             return
@@ -324,31 +353,34 @@ class DeadLetters:
         else:
             self.router.forward(letter, queues)
 
-    def thinned(self, queue: Queue, letter: Message, queues: list[Queue], is_first: bool) -> list[Queue]:
-        """Without those queues that would make other letters of it, or for it. One of them has the first.
+    def thinned(self, queue: Queue, letter: Message, queues: list[Queue]) -> list[Queue]:
+        """Without the queues that would make other letters of this one, or for it.
 
         Through a fanout into n full queues that all lead back to it, a message would die on each of n! ways
-        before all of them were cycles. This is for letters that have met a cycle already, while too many
-        wait: where queues only lead on, or each to one other, no letter is left out.
+        before all of them were cycles. So while too many letters wait, a letter that has died in two queues
+        and has met a cycle goes no further on ways that branch, or on one of them where its queue must lose
+        nothing. A message makes n letters then. Where queues only lead on, or each to one other, no letter is
+        left out.
         """
-        if self.router.pass_work.is_promised:
-            return queues
         full = [each for each in queues if each.gives_on(letter)]
         if len(full) < 2:
             return queues
-        if not self.is_thinning:
-            self.is_thinning = True
+        self.is_thinning = True
+        pass_work = self.router.pass_work
+        if pass_work.now_ms - self.warned_ms >= WARNING_MS:
+            self.warned_ms = pass_work.now_ms
             log.warning(
                 "dead letters of queue %r go in cycles through %d full queues, too many wait in vhost %r: "
-                "those that would make others are dropped for now",
+                "letters that would make others are dropped for now",
                 queue.name,
                 len(full),
                 self.router.name,
             )
-        if is_first:
+        if pass_work.is_promised:
             full.remove(min(full, key=lambda each: each.message_count()))
-        self.router.pass_work.fates.undelivered += len(full)
-        return [each for each in queues if each not in full]
+        pass_work.fates.undelivered += len(full)
+        left_out = set(full)
+        return [each for each in queues if each not in left_out]
 
     def shortened(self, queue: Queue, letter: Message, deaths: list[FieldValue]) -> Message:
         """The letter with as much of its story, and then of its other headers, as a frame takes."""
@@ -398,11 +430,6 @@ class DeadLetters:
         if expiration is not None:
             death["original-expiration"] = expiration
         return death
-
-
-def cost_of(message: Message) -> int:
-    """What its letter takes, in octets."""
-    return LETTER_OCTETS + message.header_size + len(message.content) // LETTER_CONTENT_SHARE
 
 
 def told(before: list[FieldValue], death: FieldTable) -> list[FieldValue]:

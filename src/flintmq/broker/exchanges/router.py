@@ -403,7 +403,11 @@ class Router:
                 if message.traits & traits.PERSISTENT or self.store is None
                 else self.enqueue_transient(message, admitted)
             )
-        return happened if admitted is queues else happened | put_flags.REFUSED
+        if admitted is queues:
+            return happened
+        if self.dead_letters.is_crowded():
+            happened |= put_flags.CROWDED
+        return happened | put_flags.REFUSED
 
     def enqueue_transient(self, message: Message, queues: list[Queue]) -> int:
         """A message that need not last, to queues of which some may have it last all the same."""

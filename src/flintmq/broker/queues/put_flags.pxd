@@ -4,3 +4,4 @@ cdef enum:
     IN_STREAM = 2
     REFUSED = 4
     DRAINED = 8
+    CROWDED = 16

@@ -114,7 +114,7 @@ cdef class Queue:
     @cython.locals(expiry=Expiry)
     cdef dispatch_momentary(self, Message message)
     @cython.locals(rules=ActiveRules)
-    cpdef tend(self, bint trims=*)
+    cpdef int tend(self, bint trims=*) except -1
     @cython.locals(limits=Limits, size=cython.longlong)
     cdef bint is_full(self, Message message) except -1
     @cython.locals(limits=Limits, message=Message, size=cython.longlong)
@@ -123,7 +123,7 @@ cdef class Queue:
         limits=Limits, dead=list, delivery=Delivery, message=Message, letters=Py_ssize_t, size=Py_ssize_t,
         cost=Py_ssize_t, bytes_max=Py_ssize_t, is_slow=bint, due_ms=cython.longlong, room=Py_ssize_t
     )
-    cpdef trim(self)
+    cpdef int trim(self) except -1
     cpdef Py_ssize_t letter_octets(self, Message message) except -1
     cdef int append(self, Message message) except -1
     cdef int page_out(self, Message message) except -1
@@ -301,6 +301,8 @@ cdef class Queue:
     cpdef bint expire(self) except -1
     cdef bint is_slow(self) except -1
     cdef Py_ssize_t letters_room(self) except -1
+    cdef bint is_crowded(self) except -1
+    cdef long long letters_due_ms(self) except -1
     @cython.locals(rules=ActiveRules, limits=Limits, message=Message)
     cpdef bint gives_on(self, Message letter) except -1
     cpdef watch(self)

@@ -34,7 +34,7 @@ from flintmq.broker.queues.deduplication import DEDUPLICATED, Duplicates
 from flintmq.broker.queues.delivery import Delivery
 from flintmq.broker.queues.limits import Limits
 from flintmq.broker.queues.paged_tail import READ_BYTES, READ_ENTRIES_MAX, PagedTail
-from flintmq.broker.queues.queue_rules import QueueRules
+from flintmq.broker.queues.queue_rules import REJECT_PUBLISH_DLX, QueueRules
 from flintmq.broker.queues.queue_tally import QueueTally
 from flintmq.broker.queues.ring import Ring
 from flintmq.broker.scheduling.chores import repeated
@@ -98,6 +98,8 @@ LETTERS_OCTETS_MAX = 32_768
 # Each letter is a copy, and copies must not be made faster than they go to disk: 64 KiB in 10 ms, 6.4 MB/s.
 LETTERS_BYTES_SHORT = 65_536
 LETTERS_SHORT_MS = 10
+# While too many letters wait, an alarm drops nothing and comes again so much later.
+LETTERS_CROWDED_MS = 100
 # Messages of the paged tail looked at in a pass: some milliseconds.
 PASS_ENTRIES = 1024
 PASS_BYTES = 4_194_304
@@ -340,7 +342,7 @@ class Queue:
         if rules.limits is not None or (
             expiry is not None and (rules.settings.priority_max or self.message_count() == 1)
         ):
-            self.tend()
+            happened |= self.tend()
         return happened
 
     # Messages of the stream class
@@ -447,16 +449,18 @@ class Queue:
         finally:
             expiry.momentary = None
 
-    def tend(self, trims: bool = True) -> None:
+    def tend(self, trims: bool = True) -> int:
         """After something has come in: trims the queue, drops what has expired, and sets its alarm.
 
-        The queue has taken the message by then: whoever sent it must not hear that it failed.
+        The queue has taken the message by then: whoever sent it must not hear that it failed. Returns what
+        `trim` does.
         """
         rules = self.need_rules()
+        happened = 0
         try:
             if trims:
-                self.trim()
-            if rules.expiry is not None and not self.is_slow():
+                happened = self.trim()
+            if rules.expiry is not None and not self.is_slow() and not self.is_crowded():
                 self.expire()
             self.watch()
         except UnreadableFault:
@@ -464,6 +468,7 @@ class Queue:
         except Exception:
             log.exception("a bug in trimming queue %r: once more in a while", self.name)
             rules.timetable.at(rules.timetable.now_ms() + AGAIN_MS, self.tend)
+        return happened
 
     def is_full(self, message: Message) -> bool:
         """Whether the queue refuses the message, with all handed out that can be."""
@@ -489,16 +494,15 @@ class Queue:
             size += message.body_size()
         return limits.would_exceed(self.message_count(), len(messages), size)
 
-    def trim(self) -> None:
-        """Drops messages until the queue is within its limits, unless it refuses the newest instead."""
+    def trim(self) -> int:
+        """Drops messages until the queue is within its limits, unless it refuses the newest instead.
+
+        Returns put_flags.CROWDED if too many dead letters wait.
+        """
         limits = None if self.rules is None else self.rules.limits
         if limits is None or limits.refuses or not limits.is_exceeded(self.message_count()):
-            return
+            return 0
         room = self.letters_room()
-        if not room:
-            rules = self.need_rules()
-            rules.set_alarm(rules.timetable.now_ms() + LETTERS_SHORT_MS, self.alarm_due)
-            return
         if self.active:
             self.dispatch_early()
         dead: list[Message] = []
@@ -506,12 +510,10 @@ class Queue:
         size = 0
         is_slow = self.is_slow()
         bytes_max = LETTERS_BYTES_SHORT if is_slow else EXPIRED_BYTES_MAX
-        is_slow = is_slow or room < EXPIRED_MAX
         try:
             while limits.is_exceeded(self.message_count()):
                 if len(dead) == room or letters >= LETTERS_OCTETS_MAX or size >= bytes_max:
-                    due_ms = self.pass_work.timetable.now_ms() + LETTERS_SHORT_MS if is_slow else 0
-                    self.need_rules().set_alarm(due_ms, self.alarm_due)  # the others go then
+                    self.need_rules().set_alarm(self.letters_due_ms(), self.alarm_due)  # the others go then
                     break
                 delivery = self.draw_lowest() if limits.drops_lowest else self.draw()
                 if delivery is None:
@@ -527,6 +529,7 @@ class Queue:
         finally:
             if dead:
                 self.bury_all(dead, "maxlen")
+        return put_flags.CROWDED if self.is_crowded() else 0
 
     def letter_octets(self, message: Message) -> int:
         """What the dead letter of the message costs; 0 if there is none."""
@@ -1783,6 +1786,17 @@ class Queue:
             return EXPIRED_MAX
         return min(EXPIRED_MAX, rules.host.letters_room())
 
+    def is_crowded(self) -> bool:
+        """Whether so many dead letters wait that few are to be made."""
+        return self.letters_room() < EXPIRED_MAX
+
+    def letters_due_ms(self) -> int:
+        """When the next messages are dropped that become dead letters."""
+        now_ms: int = self.pass_work.timetable.now_ms()
+        if self.is_crowded():
+            return now_ms + LETTERS_CROWDED_MS
+        return now_ms + LETTERS_SHORT_MS if self.is_slow() else now_ms
+
     def gives_on(self, letter: Message) -> bool:
         """Whether a dead letter that comes now would make another: the queue is full, or late to expire."""
         rules = self.rules
@@ -1790,7 +1804,7 @@ class Queue:
             return False
         limits = rules.limits
         if limits is not None and limits.would_exceed(self.message_count(), 1, letter.body_size()):
-            return True
+            return not limits.refuses or rules.settings.overflow == REJECT_PUBLISH_DLX
         if rules.expiry is None:
             return False
         try:
@@ -1818,9 +1832,10 @@ class Queue:
             message = self.head()
             if message is not None:
                 due_ms = rules.expiry.due_ms(message)
-                if due_ms >= 0 and (self.is_slow() or self.letters_room() < EXPIRED_MAX):
+                if due_ms >= 0 and (self.is_slow() or self.is_crowded()):
+                    pause_ms = LETTERS_CROWDED_MS if self.is_crowded() else LETTERS_SHORT_MS
                     due_ms = max(due_ms, rules.timetable.now_ms())
-                    due_ms += LETTERS_SHORT_MS - due_ms % LETTERS_SHORT_MS
+                    due_ms += pause_ms - due_ms % pause_ms
         if rules.retries is not None:
             due_ms = sooner(due_ms, rules.retries.next_due_ms())
             if self.holds_back():
@@ -1840,9 +1855,12 @@ class Queue:
         if self.deleted:
             return
         try:
-            self.trim()
-            if rules.expiry is not None and not (self.pass_work.behind and self.is_slow()):
-                self.expire()
+            if self.is_crowded():
+                rules.set_alarm(self.letters_due_ms(), self.alarm_due)
+            else:
+                self.trim()
+                if rules.expiry is not None and not (self.pass_work.behind and self.is_slow()):
+                    self.expire()
         except UnreadableFault:
             rules.set_alarm(rules.timetable.now_ms() + AGAIN_MS, self.alarm_due)
         now_ms: int = rules.timetable.now_ms()

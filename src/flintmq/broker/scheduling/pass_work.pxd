@@ -26,6 +26,7 @@ cdef class PassWork:
     cdef public bint has_goals
     cdef public bint pressed
     cdef public bint drained
+    cdef public object crowded
     cdef public bint is_promised
     cdef public Py_ssize_t copies
     cdef readonly Py_ssize_t copies_full

@@ -78,6 +78,12 @@ class WaitingConsumer(Protocol):
     def notify_cancel(self) -> None: ...
 
 
+class CrowdedLetters(Protocol):
+    """Dead letters of a virtual host; exchanges/dead_letter.py has the whole."""
+
+    def when_room(self, callback: Callable[[], None]) -> None: ...
+
+
 class PassWork:
     """Queues with messages for ready consumers, channels with publishes to confirm, consumers to be told."""
 
@@ -92,6 +98,7 @@ class PassWork:
         "copies",
         "copies_full",
         "copies_max",
+        "crowded",
         "drained",
         "fates",
         "handed_out_max",
@@ -139,6 +146,8 @@ class PassWork:
         self.pressed = False
         # The same of a queue whose consumers drain it from disk: a longer pause.
         self.drained = False
+        # The dead letters that whoever is being read has made, while too many of them wait already: he waits.
+        self.crowded: CrowdedLetters | None = None
         # Messages put into queues by what is being read now, one of them many times where it goes to many.
         self.copies = 0
         self.copies_full = COPIES_MAX  # what they may come to where no more than LINKS_FEW are read in a turn

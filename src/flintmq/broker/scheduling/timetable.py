@@ -41,10 +41,10 @@ class Alarm:
 
     __slots__ = ("callback", "due_ms", "order")
 
-    def __init__(self, due_ms: int, order: int, callback: Callable[[], None]) -> None:
+    def __init__(self, due_ms: int, order: int, callback: Callable[[], object]) -> None:
         self.due_ms = due_ms
         self.order = order
-        self.callback: Callable[[], None] | None = callback
+        self.callback: Callable[[], object] | None = callback
 
     def cancel(self) -> None:
         self.callback = None
@@ -77,7 +77,7 @@ class Timetable:
         self.started_ms += behind_ms
         return behind_ms
 
-    def at(self, due_ms: int, callback: Callable[[], None]) -> Alarm:
+    def at(self, due_ms: int, callback: Callable[[], object]) -> Alarm:
         """Calls back once, at `due_ms` or as soon after it as the loop gets to it."""
         self.made += 1
         alarm = Alarm(due_ms, self.made, callback)

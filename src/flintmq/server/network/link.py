@@ -73,6 +73,7 @@ HELD_REFUSED = 32
 HELD_TURN = 64
 HELD_RATE = 1024
 HELD_DRAINED = 2048
+HELD_CROWDED = 4096
 
 # Looks of the heartbeats at a peer that says nothing: 12 of them are from 2.4 to 2.7 intervals.
 LOOKS_MISSED_MAX = 11
@@ -230,6 +231,11 @@ class Link:
         if pass_work.drained:
             pass_work.drained = False
             self.server.let_drain(self)
+        if pass_work.crowded is not None:
+            crowded, pass_work.crowded = pass_work.crowded, None
+            if not self.held & (HELD_CLOSED | HELD_CROWDED):
+                self.hold(HELD_CROWDED)
+                crowded.when_room(partial(self.unhold, HELD_CROWDED))
         if self.scheduler.is_alarmed and self.session.is_publisher():
             self.server.block(self)
         if not self.held & HELD_DRAINED:  # who sends little because it has to waits for no answer

@@ -56,9 +56,9 @@ GROUP_LETTERS_MAX = 256
 # A letter takes some 20 microseconds, and as much again for so many octets of its headers: each octet of
 # these counts as one copy in a queue (PassWork.copies).
 LETTER_OCTETS = 128
-# So much is sent at once, counted in copies: some 5 ms. A letter may go to many queues, and one that comes into
-# a full queue has the queue drop another message, whose letter does the same in the next queue. The others
-# wait for their turn behind everything else.
+# So much is sent at once, counted in copies: some 5 ms. A letter may go to many queues, and one that comes
+# into a full queue has the queue drop another message, whose letter does the same in the next queue. The
+# others wait for their turn behind everything else.
 FOLLOWING_COPIES = 32_768
 # While so many letters wait, or so many octets, a queue drops no more than ROOM_CROWDED messages at a time
 # that would become letters, and whoever brings letters is not read from. Queues drop nothing while

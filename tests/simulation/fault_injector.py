@@ -61,7 +61,7 @@ POINTS: tuple[tuple[type | ModuleType, tuple[str, ...]], ...] = (
     (dtx_branches, ("put_manifest",)),
     (dtx_completion, ("put_manifest",)),
     (Lease, ("grant", "_take", "keep", "ack", "release", "encoded")),
-    (DeadLetters, ("bury_one", "bury_group", "send", "destinations", "death_of")),
+    (DeadLetters, ("bury_one", "bury_some", "follow", "send", "destinations", "death_of")),
     (DelayedExchange, ("receive", "keep", "send", "hand_over", "put")),
     (browsing, ("move",)),
     (StreamStore, ("commit_now",)),

@@ -287,6 +287,7 @@ cdef class Queue:
     cpdef bint drop(self, Py_ssize_t most) except -1
     @cython.locals(other=Consumer)
     cpdef subscribe(self, Consumer consumer)
+    @cython.locals(index=Py_ssize_t)
     cpdef unsubscribe(self, Consumer consumer)
     @cython.locals(consumer=Consumer, each=Consumer)
     cpdef unsubscribe_many(self, list consumers)
@@ -317,5 +318,8 @@ cdef class Queue:
     @cython.locals(rules=ActiveRules, limits=Limits, delivery=Delivery)
     cpdef restored(self, bint is_timed)
 
+
+@cython.locals(index=Py_ssize_t)
+cdef Py_ssize_t index_of(list consumers, Consumer consumer) except -2
 
 cdef long long sooner(long long due_ms, long long other_ms) noexcept

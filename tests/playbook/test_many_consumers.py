@@ -10,7 +10,14 @@ from playbook.dialogue import Client, Playbook
 from flintmq.broker.queues import consumer, consumer_choice
 from flintmq.broker.queues.queue import Queue
 from flintmq.broker.virtual_host import VirtualHost
-from flintmq.wire.methods import BasicCancel, BasicCancelOk, BasicConsume, QueueDelete
+from flintmq.wire.methods import (
+    BasicCancel,
+    BasicCancelOk,
+    BasicConsume,
+    ChannelFlow,
+    ChannelFlowOk,
+    QueueDelete,
+)
 
 COUNT = 2000
 SINGLE = {"x-single-active-consumer": True}
@@ -168,3 +175,26 @@ def test_a_deleted_queue_takes_nobody_back() -> None:
             queue.rejoin(each)
         assert not queue.active
     assert not queue.consumers
+
+
+@pytest.mark.parametrize("arguments", [{}, {"x-max-length": 100_000}], ids=["plain", "ruled"])
+def test_those_who_can_take_nothing_leave_the_round_in_portions(arguments: dict[str, Any]) -> None:
+    playbook = Playbook()
+    publisher = playbook.client()
+    publisher.declares("q", arguments=arguments)
+    clients = [playbook.client() for _ in range(3)]
+    for client in clients:
+        for number in range(8192):
+            client >> BasicConsume(queue="q", consumer_tag=f"c{number}", no_wait=True)
+        client >> ChannelFlow(active=False)
+        client << ChannelFlowOk(active=False)
+    queue = queue_of(playbook)
+    with playbook.one_pass():
+        publisher.publishes("q", b"1")
+        playbook.broker.pass_work.keep_waiting(True)
+        playbook.broker.finish_pass()
+        assert 1 < len(queue.active) < 3 * 8192
+    assert not queue.active
+    clients[2] >> ChannelFlow(active=True)
+    clients[2] << ChannelFlowOk(active=True)
+    assert takers(clients[2]) == ["c0"]

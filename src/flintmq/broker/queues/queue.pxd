@@ -30,6 +30,7 @@ cdef Py_ssize_t LETTERS_OCTETS_MAX
 cdef Py_ssize_t RETURNED_BYTES
 cdef Py_ssize_t RETURNED_LETTERS_OCTETS
 cdef long long LETTERS_SHORT_MS
+cdef Py_ssize_t ROUND_SHIFT
 cdef Py_ssize_t PASS_ENTRIES
 cdef Py_ssize_t PASS_BYTES
 cdef Py_ssize_t RETURNED_MAX

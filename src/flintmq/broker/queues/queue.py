@@ -98,6 +98,8 @@ LETTERS_OCTETS_MAX = 32_768
 # Each letter is a copy, and copies must not be made faster than they go to disk: 64 KiB in 10 ms, 6.4 MB/s.
 LETTERS_BYTES_SHORT = 65_536
 LETTERS_SHORT_MS = 10
+# To take a consumer out of a round of so many, as a power of two, takes as long as handing out a message.
+ROUND_SHIFT = 13
 # Messages of the paged tail looked at in a pass: some milliseconds.
 PASS_ENTRIES = 1024
 PASS_BYTES = 4_194_304
@@ -1156,6 +1158,7 @@ class Queue:
         """Takes the consumer whose turn it is out of the round."""
         consumer.park()
         del self.active[self.turn]
+        self.pass_work.portion -= len(self.active) >> ROUND_SHIFT
 
     def withdraw(self, consumer: Consumer) -> bool:
         """Takes any consumer out of the round; True, and it is parked, if it holds unsettled messages."""

@@ -100,6 +100,51 @@ def test_bindings() -> None:
     assert other.hears(ChannelClose).class_id == 40
 
 
+@pytest.mark.parametrize("kind", ["topic", "delayed", "chained"])
+def test_topics_that_take_long_to_match(kind: str) -> None:
+    """Patterns that one message meets together; names without wildcards, and what is there, are no burden."""
+    playbook = Playbook(limited(topic_steps_max=1000))
+    client = playbook.client()
+    client.declares("q")
+    delays = {"x-delayed-type": "topic"}
+    client >> ExchangeDeclare(
+        exchange="t",
+        type="x-delayed-message" if kind == "delayed" else "topic",
+        arguments=delays if kind == "delayed" else {},
+    )
+    client << ExchangeDeclareOk()
+    if kind == "chained":
+        client >> ExchangeDeclare(exchange="via", type="fanout")
+        client << ExchangeDeclareOk()
+    arguments = {"x-via": "via"} if kind == "chained" else {}
+
+    def bind(key: str) -> None:
+        client >> QueueBind(queue="q", exchange="t", routing_key=key, arguments=arguments)
+
+    for number in range(5):
+        bind(f"#.a{number}.#.z")
+        client << QueueBindOk()
+    bind("*")
+    client << QueueBindOk()
+    bind("#.a0.#.z")
+    client << QueueBindOk()
+    bind("a.b.c")
+    client << QueueBindOk()
+    bind("#.a5.#.z")
+    client << QueueBindOk()
+    bind("#.a6.#.z")
+    close = client.hears(ChannelClose)
+    assert (close.reply_code, close.class_id, close.method_id) == (506, 50, 20)
+    assert "may take " in close.reply_text
+    assert "steps to match (limits.topic_steps_max): cannot bind 'q' to exchange 't'" in close.reply_text
+    client = playbook.client()
+    for number in (0, 1):
+        client >> QueueUnbind(queue="q", exchange="t", routing_key=f"#.a{number}.#.z", arguments=arguments)
+        client << QueueUnbindOk()
+    bind("#.a6.#.z")
+    client << QueueBindOk()
+
+
 def test_bindings_are_counted_however_they_go() -> None:
     playbook = Playbook()
     host = playbook.broker.virtual_hosts["/"]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from flintmq.broker.exchanges.binding import VIA
 from flintmq.errors import ChannelFault, ConnectionFault
 from flintmq.wire import amqp
 
@@ -54,11 +55,18 @@ def check_binding(
     key: str,
     arguments: FieldTable,
 ) -> None:
-    """Raises 406 if the binding would be one too many."""
-    if host.binding_count < limits.bindings_per_virtual_host_max:
+    """Raises 406 if the binding would be one too many, 506 if topics of the exchange are too dear already."""
+    is_full = host.binding_count >= limits.bindings_per_virtual_host_max
+    steps = source.topic_steps(key)
+    if VIA in arguments:
+        steps = host.router.chains.topic_steps(source, key, arguments)
+    if not is_full and steps < limits.topic_steps_max:
         return
     if source.find_binding(destination, key, arguments) is None:
         why = f"cannot bind '{destination.name}' to exchange '{source.name}'"
+        if not is_full:
+            text = f"a message may take {steps} steps to match (limits.topic_steps_max): {why}"
+            raise ChannelFault(amqp.RESOURCE_ERROR, text)
         raise reached(host, "binding", limits.bindings_per_virtual_host_max, "bindings", why)
 
 

@@ -18,6 +18,8 @@ class Limits(Section):
     queues_per_virtual_host_max: Annotated[int, checks.whole(1, 100_000_000)] = 100_000
     exchanges_per_virtual_host_max: Annotated[int, checks.whole(1, 100_000_000)] = 100_000
     bindings_per_virtual_host_max: Annotated[int, checks.whole(1, 100_000_000)] = 1_000_000
+    # Nodes of the trie of a topic exchange that one message may visit: some 50 ms.
+    topic_steps_max: Annotated[int, checks.whole(1000, 1_000_000_000)] = 500_000
     settlements_per_transaction_max: Annotated[int, checks.whole(1, 100_000_000)] = 100_000
     # 4096 is the least that every peer must accept (0-9-1, frame-min-size).
     frame_bytes_max: Annotated[int, checks.size(4096, 128 * 2**20)] = 131_072

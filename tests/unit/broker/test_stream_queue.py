@@ -144,6 +144,38 @@ HANDED_OUT_MAX = 512
 SHARE_MIN = 64
 
 
+def test_the_readers_of_a_deleted_stream_end_without_a_word(
+    setting: Setting, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Some of them are due when the stream goes, and there may be nothing left to read."""
+    setting.publish(1000)
+    setting.storage.shed()
+    ready = [setting.consumer() for _ in range(100)]
+    for consumer in ready[50:]:
+        consumer.prefetch_count = 1  # nothing more after the first
+    setting.broker.finish_pass()
+    assert setting.broker.pass_work.queues, "there is more for them"
+    setting.host.delete_queue(setting.queue)
+    for consumer in ready:
+        setting.queue.rejoin(consumer)
+    setting.passes()
+    assert not caplog.messages
+    assert not setting.queue.consumers
+    assert not setting.queue.active
+    assert not setting.broker.timetable.alarms
+
+
+def test_many_readers_leave_together(setting: Setting) -> None:
+    setting.publish(10)
+    readers = [setting.consumer() for _ in range(100)]
+    setting.queue.unsubscribe_many(readers[1:])
+    setting.queue.unsubscribe_many(readers[50:])
+    assert setting.queue.consumers == setting.queue.active == readers[:1]
+    assert list(setting.queue.readers) == readers[:1]
+    setting.passes()
+    assert [each.outstanding for each in readers[:3]] == [10, 0, 0]
+
+
 def handed_out(consumers: list[Consumer]) -> int:
     return sum(each.outstanding for each in consumers)
 

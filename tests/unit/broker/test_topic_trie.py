@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
@@ -200,3 +201,69 @@ def test_hostile_patterns_end_in_time() -> None:
     for _ in range(20):
         trie.match(".".join(["a"] * 128), found)
     assert not found
+
+
+def cost_of(patterns: list[str]) -> int:
+    trie = TopicTrie()
+    for pattern in patterns:
+        trie.add(pattern, "q")
+    return trie.cost()
+
+
+def test_a_key_visits_no_more_than_the_cost() -> None:
+    """Whatever comes and goes: and nothing is left of the cost when the last pattern is gone."""
+    for seed in range(40):
+        chance = random.Random(seed)
+        words = chance.choice([["*", "#", "a", "b"], ["*", "a"], ["#", "a", "b"], ["*", "#", *"abcdefgh"]])
+        trie = TopicTrie()
+        patterns: list[str] = []
+        for step in range(150):
+            if patterns and chance.random() < (0.3 if step < 100 else 0.7):
+                trie.remove(patterns.pop(chance.randrange(len(patterns))), "q")
+            else:
+                patterns.append(".".join(chance.choices(words, k=chance.randrange(1, 9))))
+                trie.add(patterns[-1], "q")
+            key = chance.choices("abcdefgh"[: len(words)], k=chance.randrange(1, 40))
+            found: dict[Any, Any] = {}
+            assert trie.match(".".join(key), found) <= trie.cost() + len(key) + 1
+        for pattern in patterns:
+            trie.remove(pattern, "q")
+        assert trie.root.is_bare()
+        assert trie.cost() <= 1
+
+
+@pytest.mark.parametrize(
+    ("patterns", "most"),
+    [
+        ([f"k{number}.a.b" for number in range(2000)], 0),
+        ([f"k{number}.*" for number in range(2000)], 3),
+        ([f"*.k{number}.#" for number in range(2000)], 4),
+        ([f"#.k{number}" for number in range(2000)], 200),
+        ([f"#.k{number}.#" for number in range(2000)], 300),
+        ([f"k{number}.#.*.a" for number in range(2000)], 300),
+        ([f"#.k{number}.a.b.c" for number in range(2000)], 600),
+    ],
+)
+def test_many_patterns_are_not_dear_where_a_key_meets_few_of_them(patterns: list[str], most: int) -> None:
+    assert cost_of(patterns) <= most
+
+
+def test_patterns_that_a_key_meets_together_are_dear() -> None:
+    chance = random.Random(1)
+    random_ones = [".".join(chance.choices(["*", "#", "a", "b"], k=20)) + f".x{n}" for n in range(1000)]
+    assert cost_of(random_ones) > 500_000
+    binary = [f"{number:012b}".replace("0", "*.").replace("1", "a.") + "z.z" for number in range(4096)]
+    assert 2 * 4096 <= cost_of(binary) <= 4 * 4096
+
+
+def test_the_cost_falls_with_the_dearest_of_many_words() -> None:
+    trie = TopicTrie()
+    for number in range(1000):
+        trie.add(f"k{number}.*", "q")
+    dear = [f"tenant.#.a{number}.#.z" for number in range(1000)]
+    for pattern in dear:
+        trie.add(pattern, "q")
+    assert trie.cost() > 100_000
+    for pattern in dear:
+        trie.remove(pattern, "q")
+    assert trie.cost() <= 3 + 1024

@@ -36,11 +36,14 @@ def of_channel(channel: Channel) -> Iterator[None]:
     for consumer in channel.consumers.values():
         by_queue.setdefault(consumer.queue, []).append(consumer)
     for queue, consumers in by_queue.items():
-        if len(consumers) > CONSUMERS and queue.rules is None and not queue.is_stream and not queue.deleted:
-            queue.unsubscribe_many(consumers)
+        if len(consumers) > CONSUMERS:
+            try:
+                queue.unsubscribe_many(consumers)
+                host.drop_unconsumed(queue)
+            except Exception:
+                log.exception("a bug in taking %d consumers out of queue %r", len(consumers), queue.name)
             for consumer in consumers:
                 channel.consumers.pop(consumer.tag, None)
-            host.drop_unconsumed(queue)
             yield
     while channel.consumers:
         for _ in range(min(CONSUMERS, len(channel.consumers))):

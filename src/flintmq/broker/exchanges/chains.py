@@ -27,7 +27,7 @@ from flintmq.broker.exchanges.lossy_exchange import LossyExchange
 from flintmq.broker.queues.queue import Queue
 from flintmq.errors import ChannelFault, PeerFault
 from flintmq.wire import amqp
-from flintmq.wire.tables import FieldValue
+from flintmq.wire.tables import FieldTable, FieldValue
 
 log = logging.getLogger("flintmq.chains")
 
@@ -116,6 +116,15 @@ class Chains:
                     binding.destination.name,
                     binding.source.name,
                 )
+
+    def topic_steps(self, source: Exchange, routing_key: str, arguments: FieldTable) -> int:
+        """As Exchange.topic_steps, of what a chained binding would be looked up with."""
+        steps = 0
+        for name in via_of(arguments):
+            condition = self.conditions.get(name, {}).get(source)
+            if condition is not None:
+                steps = max(steps, condition.exchange.topic_steps(routing_key))
+        return steps
 
     def detach(self, binding: Binding) -> None:
         self.filters[binding.source] -= 1

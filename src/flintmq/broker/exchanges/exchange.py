@@ -120,6 +120,10 @@ class Exchange:
     def validate_binding(self, routing_key: str, arguments: Mapping[str, FieldValue]) -> None:
         """Raises a ChannelFault that names the argument which this kind of exchange refuses."""
 
+    def topic_steps(self, routing_key: str) -> int:
+        """How many steps a match may take, if a binding of this key could add to them; else 0."""
+        return 0
+
     def bind(self, destination: Destination, routing_key: str, arguments: Mapping[str, FieldValue]) -> bool:
         """Adds a binding; False when the same one exists."""
         binding = Binding(self, destination, routing_key, arguments, self.numbered + 1)
@@ -313,6 +317,9 @@ class TopicExchange(Exchange):
 
     def route(self, routing_key: str, headers: Headers | None, found: dict[Any, Any]) -> None:
         self.charge(self.patterns.match(routing_key, found))
+
+    def topic_steps(self, routing_key: str) -> int:
+        return self.patterns.cost_beside(routing_key)
 
     def attach(self, binding: Binding) -> None:
         self.patterns.add(binding.routing_key, binding.destination)

@@ -36,6 +36,9 @@ class WrappingExchange(Exchange):
     def validate_binding(self, routing_key: str, arguments: Mapping[str, FieldValue]) -> None:
         self.inner.validate_binding(routing_key, arguments)
 
+    def topic_steps(self, routing_key: str) -> int:
+        return self.inner.topic_steps(routing_key)
+
     def attach(self, binding: Binding) -> None:
         self.inner.attach(binding)
 

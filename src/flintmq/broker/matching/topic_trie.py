@@ -13,6 +13,16 @@ reached once stays reached until the end, and is entered at most once for a key;
 has one parent and one way in, so no node is visited twice for the same word. The cost is bounded
 by words x nodes whatever the patterns are: there is no backtracking.
 A key is a short string of at most 255 octets, which makes at most 256 words.
+
+Words x nodes may still be seconds, so a trie knows how many nodes any one key can visit at the most, and
+whoever adds patterns asks for that first (`cost`). Each node has what is visited from there on:
+
+    visits        nodes without a `#` before them, for one start: of its plain words the dearest, and its `*`
+    beneath       nodes behind each `#`, which every word of a key may enter: KEY_WORDS x their visits
+    all_beneath   the same for many starts, which may take another plain word each: the sum over all words
+
+A hundred thousand tenants cost as much as the dearest of them, as a key has but one of their names.
+Patterns without wildcards are not counted: together they cost a key no more than one node for each word.
 """
 
 from __future__ import annotations
@@ -48,8 +58,20 @@ def pattern_words(pattern: str) -> list[str]:
     return words
 
 
+def is_wild(words: list[str]) -> bool:
+    """Whether any of these words of a pattern stands for others."""
+    return "*" in words or "#" in words
+
+
 # Words that many patterns of a trie have: only so many are looked for.
 SHARED_WORDS_MAX = 1024
+# What a key may have, but for empty ones.
+KEY_WORDS = 128
+# Up to so many plain words are gone through when one of them gets cheaper. Of more only the dear ones are,
+# and the cost of the others stays that of the dearest there has ever been.
+FEW_WORDS = 64
+DEAR_VISITS = 8
+DEAR_BENEATH = 1024
 
 
 class TopicNode:
@@ -61,7 +83,22 @@ class TopicNode:
 
     # A lone plain word is held in `word` and `only`; `words` comes with the second one, as a dict
     # costs four times what the rest of a node does and long patterns are mostly chains.
-    __slots__ = ("destinations", "hash", "only", "serial", "star", "word", "words")
+    __slots__ = (
+        "all_beneath",
+        "beneath",
+        "dear",
+        "destinations",
+        "hash",
+        "only",
+        "serial",
+        "shrunk",
+        "star",
+        "visits",
+        "word",
+        "word_beneath",
+        "word_visits",
+        "words",
+    )
 
     def __init__(self) -> None:
         self.word: str | None = None
@@ -71,6 +108,16 @@ class TopicNode:
         self.hash: TopicNode | None = None
         self.destinations: counted_set.CountedSet = None
         self.serial = 0
+        # What a key visits from here on; 0 until a pattern with wildcards leads here.
+        self.visits = 0
+        self.beneath = 0  # of a `#` node: with what each word of the key visits behind it
+        self.all_beneath = 0
+        # The dearest plain word in both respects; those that are dear, and how often one of them has become
+        # cheaper since they were gone through.
+        self.dear: dict[str, TopicNode] | None = None
+        self.word_visits = 0
+        self.word_beneath = 0
+        self.shrunk = 0
 
     def way(self, word: str) -> TopicNode | counted_set.CountedSet:
         """What is behind a word of a pattern: a node, a counted set, or None."""
@@ -138,6 +185,77 @@ class TopicNode:
             and self.hash is None
         )
 
+    def count(self, word: str, child: TopicNode | None, visits: int, beneath: int, all_beneath: int) -> None:
+        """What is behind a word of a pattern has another cost than this, which was counted before."""
+        if child is not None:
+            visits = child.visits - visits
+            beneath = child.beneath - beneath
+            all_beneath = child.all_beneath - all_beneath
+        else:
+            visits, beneath, all_beneath = -visits, -beneath, -all_beneath
+        if word == "#":
+            self.beneath += beneath
+            self.all_beneath += beneath
+            return
+        self.all_beneath += all_beneath
+        if word == "*":
+            self.visits += visits
+            self.beneath += beneath
+            return
+        was_dear = self.set_dear(word, child)
+        if visits < 0 or beneath < 0:
+            if self.words is None or len(self.words) <= FEW_WORDS:
+                self.find_dearest()
+                return
+            if was_dear:
+                self.shrunk += 1
+                if self.dear is None or 4 * self.shrunk >= len(self.dear):
+                    self.find_dearest()
+                    return
+        if child is not None:
+            self.set_dearest(max(self.word_visits, child.visits), max(self.word_beneath, child.beneath))
+
+    def set_dear(self, word: str, child: TopicNode | None) -> bool:
+        """Notes whether a plain word is dear; whether it was."""
+        was_dear = self.dear is not None and word in self.dear
+        if child is not None and (child.visits > DEAR_VISITS or child.beneath > DEAR_BENEATH):
+            if self.dear is None:
+                self.dear = {}
+            self.dear[word] = child
+        elif was_dear and self.dear is not None:
+            del self.dear[word]
+            if not self.dear:
+                self.dear = None
+        return was_dear
+
+    def set_dearest(self, visits: int, beneath: int) -> None:
+        self.visits += visits - self.word_visits
+        self.beneath += beneath - self.word_beneath
+        self.word_visits = visits
+        self.word_beneath = beneath
+
+    def find_dearest(self) -> None:
+        """Looks again which plain word is the dearest."""
+        self.shrunk = 0
+        visits = 0
+        beneath = 0
+        ways: list[TopicNode | counted_set.CountedSet] = []
+        if self.words is None:
+            ways = [self.only]
+        elif len(self.words) <= FEW_WORDS:
+            ways = list(self.words.values())
+        else:
+            visits = min(self.word_visits, DEAR_VISITS)
+            beneath = min(self.word_beneath, DEAR_BENEATH)
+            if self.dear is not None:
+                ways = list(self.dear.values())
+        for way in ways:
+            if type(way) is TopicNode:
+                child: TopicNode = way
+                visits = max(visits, child.visits)
+                beneath = max(beneath, child.beneath)
+        self.set_dearest(visits, beneath)
+
 
 class TopicTrie:
     """Patterns with their destinations, which need not be distinct."""
@@ -156,10 +274,17 @@ class TopicTrie:
         if not words:
             node.destinations = counted_set.add(node.destinations, destination)
             return
+        nodes = [node]
         last = len(words) - 1
         for index in range(last):
             node = node.grow(self.share(words[index]))
+            nodes.append(node)
         node.end_with(self.share(words[last]), destination)
+        if is_wild(words):
+            way = node.way(words[last])
+            if type(way) is TopicNode:
+                nodes.append(way)
+            self.weigh(nodes, words, None)
 
     def share(self, word: str) -> str:
         """The same word, as another node may have it already."""
@@ -173,8 +298,8 @@ class TopicTrie:
     def remove(self, pattern: str, destination: Any) -> None:
         """Takes back one add of the same pattern and destination; KeyError when there was none."""
         words = pattern_words(pattern)
-        path: list[TopicNode] = []
         node = self.root
+        nodes = [node]
         for index in range(len(words)):
             way = node.way(words[index])
             if type(way) is not TopicNode:
@@ -184,15 +309,47 @@ class TopicTrie:
                 if left is not None:
                     node.put(words[index], left)
                     return
-                node.prune(words.pop())
+                node.prune(words[index])
                 break
-            path.append(node)
             node = way
+            nodes.append(node)
         else:
             node.destinations = counted_set.remove(node.destinations, destination)
-        while words and node.is_bare():
-            node = path.pop()
-            node.prune(words.pop())
+        gone: TopicNode | None = None
+        while len(nodes) > 1 and node.is_bare():
+            gone = nodes.pop()
+            node = nodes[-1]
+            node.prune(words[len(nodes) - 1])
+        if is_wild(words) or (gone is not None and gone.visits):
+            self.weigh(nodes, words, gone)
+
+    def weigh(self, nodes: list[TopicNode], words: list[str], gone: TopicNode | None) -> None:
+        """Something has changed behind the last of these nodes, which these words lead along."""
+        child: TopicNode | None = None
+        visits = beneath = all_beneath = 0
+        if gone is not None:
+            visits, beneath, all_beneath = gone.visits, gone.beneath, gone.all_beneath
+        for index in range(len(nodes) - 1, -1, -1):
+            node = nodes[index]
+            node_visits, node_beneath, node_all = node.visits, node.beneath, node.all_beneath
+            if not node.visits:
+                node.visits = 1
+            if index < len(words):
+                node.count(words[index], child, visits, beneath, all_beneath)
+            if index and words[index - 1] == "#":
+                node.beneath = node.all_beneath
+                if node.only is not None or node.words is not None:
+                    node.beneath += KEY_WORDS * node.visits
+            child = node
+            visits, beneath, all_beneath = node_visits, node_beneath, node_all
+
+    def cost(self) -> int:
+        """How many nodes a key may visit, but for one for each of its words."""
+        return self.root.visits + self.root.beneath
+
+    def cost_beside(self, pattern: str) -> int:
+        """The cost that there is already; 0 if this pattern would not add to it."""
+        return self.cost() if is_wild(pattern_words(pattern)) else 0
 
     def match(self, routing_key: str, found: dict[Any, Any]) -> int:
         """Puts the destinations of every pattern that fits `routing_key` into `found` as keys.

@@ -36,6 +36,7 @@ cdef class Consumer:
     cdef public bint parked
     cdef public bint cancelled
     cdef public long long seen
+    cdef public long long joined
     cdef readonly ConsumerTerms terms
     cdef readonly int content_class
 

@@ -42,6 +42,7 @@ class Consumer:
         "channel",
         "content_class",
         "exclusive",
+        "joined",
         "no_ack",
         "no_local",
         "output",
@@ -91,6 +92,7 @@ class Consumer:
         self.outstanding_bytes = 0
         self.parked = False
         self.cancelled = False
+        self.joined = 0  # where one alone is active: it was the how manieth to come
         # The first position of the queue that it has not refused yet; what comes back from before a restart
         # is ahead of 0.
         self.seen = -(1 << 62)

@@ -11,6 +11,7 @@ active  -- one of a higher priority comes -------> that one, on a quorum queue, 
 
 from __future__ import annotations
 
+from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
 from flintmq.broker.queues.queue_rules import QUORUM, kind_of
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 class ConsumerChoice:
     """The order of the consumers of one queue beyond taking turns."""
 
-    __slots__ = ("queue", "ranked", "single", "single_active", "yields")
+    __slots__ = ("joined", "queue", "ranked", "single", "single_active", "successors", "yields")
 
     def __init__(self, queue: Queue) -> None:
         self.queue = queue
@@ -31,8 +32,15 @@ class ConsumerChoice:
         self.single_active = False
         self.single: Consumer | None = None
         self.yields = False  # whether the single one makes way for a consumer of a higher priority
+        # Where one alone is active: all consumers, as a heap whose first should be it. Those that have left
+        # are taken out when they are the first, or when they are more than those that are there.
+        self.successors: list[tuple[int, int, Consumer]] = []
+        self.joined = 0  # how many have ever come
 
     def set_single_active(self) -> None:
+        if not self.single_active:
+            for consumer in self.queue.consumers:
+                self.add_successor(consumer)
         self.single_active = True
         self.yields = kind_of(self.queue.arguments) == QUORUM
 
@@ -42,16 +50,41 @@ class ConsumerChoice:
                 self.queue.unroll()
             self.ranked += 1
         if self.single_active:
+            self.add_successor(consumer)
             self.succeed()
         else:
             self.join(consumer)
 
     def unsubscribe(self, consumer: Consumer) -> None:
+        self.forget(consumer)
+        self.replace_single()
+
+    def unsubscribe_many(self, consumers: list[Consumer]) -> None:
+        """If the active one goes, so do others that would take its place: who stays does."""
+        for consumer in consumers:
+            self.forget(consumer)
+        self.replace_single()
+
+    def forget(self, consumer: Consumer) -> None:
         if consumer.priority:
             self.ranked -= 1
         if self.single is consumer:
             self.single = None
+
+    def replace_single(self) -> None:
+        """Some have left."""
+        if not self.single_active:
+            return
+        if len(self.successors) > 2 * len(self.queue.consumers):
+            self.successors = [each for each in self.successors if is_there(each)]
+            heapify(self.successors)
+        if self.single is None:
             self.succeed()
+
+    def add_successor(self, consumer: Consumer) -> None:
+        self.joined += 1
+        consumer.joined = self.joined
+        heappush(self.successors, (-consumer.priority, self.joined, consumer))
 
     def join(self, consumer: Consumer) -> None:
         """Into the round, behind those of its priority; where one alone is active, the others wait."""
@@ -65,13 +98,16 @@ class ConsumerChoice:
     def place(self, consumer: Consumer) -> None:
         """Into the round where some have priorities, behind those of its own."""
         active = self.queue.active
-        index = len(active)
-        while index > 0:
-            other: Consumer = active[index - 1]
+        low = 0
+        high = len(active)
+        while low < high:
+            middle = (low + high) // 2
+            other: Consumer = active[middle]
             if other.priority >= consumer.priority:
-                break
-            index -= 1
-        active.insert(index, consumer)
+                low = middle + 1
+            else:
+                high = middle
+        active.insert(low, consumer)
 
     def succeed(self) -> bool:
         """Makes way for the consumer that should be the active one, if there is another."""
@@ -87,8 +123,15 @@ class ConsumerChoice:
 
     def heir(self) -> Consumer | None:
         """Who should be active in place of the present one: of a higher priority, and of these the oldest."""
-        heir: Consumer | None = self.single
-        for each in self.queue.consumers:
-            if heir is None or each.priority > heir.priority:
-                heir = each
-        return None if heir is self.single else heir
+        while self.successors:
+            if is_there(self.successors[0]):
+                heir: Consumer = self.successors[0][2]
+                return heir if self.single is None or heir.priority > self.single.priority else None
+            heappop(self.successors)
+        return None
+
+
+def is_there(successor: tuple[int, int, Consumer]) -> bool:
+    """Whether it has not left since; one that has may have come again, as another successor."""
+    consumer = successor[2]
+    return not consumer.cancelled and consumer.joined == successor[1]

@@ -30,6 +30,7 @@ cdef Py_ssize_t LETTERS_OCTETS_MAX
 cdef Py_ssize_t RETURNED_BYTES
 cdef Py_ssize_t RETURNED_LETTERS_OCTETS
 cdef long long LETTERS_SHORT_MS
+cdef Py_ssize_t ROUND_SHIFT
 cdef Py_ssize_t PASS_ENTRIES
 cdef Py_ssize_t PASS_BYTES
 cdef Py_ssize_t RETURNED_MAX
@@ -287,6 +288,7 @@ cdef class Queue:
     cpdef bint drop(self, Py_ssize_t most) except -1
     @cython.locals(other=Consumer)
     cpdef subscribe(self, Consumer consumer)
+    @cython.locals(index=Py_ssize_t)
     cpdef unsubscribe(self, Consumer consumer)
     @cython.locals(consumer=Consumer, each=Consumer)
     cpdef unsubscribe_many(self, list consumers)
@@ -319,5 +321,8 @@ cdef class Queue:
     @cython.locals(rules=ActiveRules, limits=Limits, delivery=Delivery)
     cpdef restored(self, bint is_timed)
 
+
+@cython.locals(index=Py_ssize_t)
+cdef Py_ssize_t index_of(list consumers, Consumer consumer) except -2
 
 cdef long long sooner(long long due_ms, long long other_ms) noexcept

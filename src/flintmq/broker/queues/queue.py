@@ -100,6 +100,8 @@ LETTERS_BYTES_SHORT = 65_536
 LETTERS_SHORT_MS = 10
 # While too many letters wait, an alarm drops nothing and comes again so much later.
 LETTERS_CROWDED_MS = 100
+# To take a consumer out of a round of so many, as a power of two, takes as long as handing out a message.
+ROUND_SHIFT = 13
 # Messages of the paged tail looked at in a pass: some milliseconds.
 PASS_ENTRIES = 1024
 PASS_BYTES = 4_194_304
@@ -1148,8 +1150,9 @@ class Queue:
         if self.active and self.active[-1] is consumer:
             self.active.pop()  # many end in this order, and a search for each would take long
             self.turn = min(self.turn, len(self.active))
-        elif consumer in self.active:
-            index = self.active.index(consumer)
+            return
+        index = index_of(self.active, consumer)
+        if index >= 0:
             del self.active[index]
             if index < self.turn:
                 self.turn -= 1
@@ -1158,6 +1161,7 @@ class Queue:
         """Takes the consumer whose turn it is out of the round."""
         consumer.park()
         del self.active[self.turn]
+        self.pass_work.portion -= len(self.active) >> ROUND_SHIFT
 
     def withdraw(self, consumer: Consumer) -> bool:
         """Takes any consumer out of the round; True, and it is parked, if it holds unsettled messages."""
@@ -1169,6 +1173,8 @@ class Queue:
         return consumer.parked
 
     def rejoin(self, consumer: Consumer) -> None:
+        if self.deleted:
+            return  # the consumer is about to hear of that
         if self.rules is None or self.rules.choice is None:
             self.join(consumer)
         else:
@@ -1688,7 +1694,10 @@ class Queue:
         if self.consumers[-1] is consumer:
             self.consumers.pop()  # many end in this order, and a search for each would take long
         else:
-            self.consumers.remove(consumer)
+            index = index_of(self.consumers, consumer)
+            if index < 0:
+                raise ProtocolMisuse(f"consumer {consumer.tag!r} is not of queue {self.name!r}")
+            del self.consumers[index]
         if not consumer.parked:
             self.leave(consumer)
         consumer.forget()
@@ -1702,17 +1711,23 @@ class Queue:
             self.watch()
 
     def unsubscribe_many(self, consumers: list[Consumer]) -> None:
-        """Consumers of a queue without rules, in one look at all: a search for each would take long."""
+        """As unsubscribe for each, in one look at all: a search for each would take long."""
         for consumer in consumers:
             consumer.cancelled = True
             consumer.forget()
             if consumer.is_selective():
                 self.selective -= 1
+        if self.turn:
+            self.turn = len([each for each in self.active[: self.turn] if not each.cancelled])
         # In place: the lanes of a queue with priorities have the same lists.
         self.consumers[:] = [each for each in self.consumers if not each.cancelled]
         self.active[:] = [each for each in self.active if not each.cancelled]
-        self.turn = 0
         self.release_claims()
+        if self.rules is not None and not self.deleted:
+            if self.rules.choice is not None:
+                self.rules.choice.unsubscribe_many(consumers)
+            self.rules.touch()
+            self.watch()
 
     def release_claims(self) -> None:
         """A consumer is gone. Messages of a class that it alone could take are for all consumers now."""
@@ -1964,6 +1979,14 @@ class Queue:
             rules.set_alarm(0, self.alarm_due)  # the head is read then, not for every queue at the start
         else:
             self.watch()
+
+
+def index_of(consumers: list[Consumer], consumer: Consumer) -> int:
+    """Where the consumer is; -1: nowhere. Compiled, this compares pointers, as list.index does not."""
+    for index in range(len(consumers)):
+        if consumers[index] is consumer:
+            return index
+    return -1
 
 
 def sooner(due_ms: int, other_ms: int) -> int:

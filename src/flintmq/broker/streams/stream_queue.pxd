@@ -56,6 +56,8 @@ cdef class StreamQueue(Queue):
     cpdef rejoin(self, Consumer consumer)
     cpdef subscribe(self, Consumer consumer)
     cpdef unsubscribe(self, Consumer consumer)
+    @cython.locals(consumer=Consumer, each=Consumer)
+    cpdef unsubscribe_many(self, list consumers)
     cpdef int settle(self, Message message) except -1
     cpdef int hand_out(self, Message message, Output output) except -1
     cpdef requeue(self, list deliveries, bint failed=*)

@@ -178,7 +178,7 @@ class StreamQueue(Queue):
 
         Readers share what is left of it. Those that have not had their turn come first in the next pass.
         """
-        if self.returning:
+        if self.returning or self.deleted:
             return 0
         self.dirty = False
         self.until_s = 0.0
@@ -249,7 +249,7 @@ class StreamQueue(Queue):
                     continue
             if not consumer.ready(message):
                 consumer.park()
-                self.active.remove(consumer)
+                self.leave(consumer)
                 return False
             offset = reader.offset()
             reader.index += 1
@@ -264,6 +264,8 @@ class StreamQueue(Queue):
         return now_s >= self.until_s
 
     def rejoin(self, consumer: Consumer) -> None:
+        if self.deleted:
+            return
         self.active.append(consumer)
         self.due[consumer] = None
         self.go_on_feeding()
@@ -286,10 +288,22 @@ class StreamQueue(Queue):
         if self.readers.pop(consumer, None) is None:
             return  # it was refused
         self.due.pop(consumer, None)
-        self.consumers.remove(consumer)
-        if consumer in self.active:
-            self.active.remove(consumer)
+        if self.consumers[-1] is consumer:
+            self.consumers.pop()
+        else:
+            self.consumers.remove(consumer)
+        if not consumer.parked:
+            self.leave(consumer)
         consumer.forget()
+
+    def unsubscribe_many(self, consumers: list[Consumer]) -> None:
+        for consumer in consumers:
+            consumer.cancelled = True
+            self.readers.pop(consumer, None)
+            self.due.pop(consumer, None)
+            consumer.forget()
+        self.consumers[:] = [each for each in self.consumers if not each.cancelled]
+        self.active[:] = [each for each in self.active if not each.cancelled]
 
     # What a stream does not do
 

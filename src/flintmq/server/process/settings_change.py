@@ -45,6 +45,7 @@ LIVE_LIMITS = (
     "queues_per_virtual_host_max",
     "exchanges_per_virtual_host_max",
     "bindings_per_virtual_host_max",
+    "topic_steps_max",
     "settlements_per_transaction_max",
     "message_bytes_max",
     "handshakes_max",

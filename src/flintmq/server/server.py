@@ -177,6 +177,7 @@ class Server:
         except OSError:
             self.close_listeners()
             raise
+        self.strangers.leave_files()
         self.load_by_s = self.loop.time() + LOADED_S_MAX
         self.loop.call_later(LOAD_S, self.load_late, time.thread_time())
         self.ticker = self.loop.call_later(TICK_S, self.tick)

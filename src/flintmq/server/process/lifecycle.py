@@ -116,6 +116,7 @@ async def serve(
     urls = server.listen()
     management = None if config.management is None else ManagementProcess(server, config.management)
     pages = [] if management is None else management.start()
+    server.strangers.leave_files()
     for name in ("SIGTERM", "SIGINT", "SIGBREAK"):
         on_signal(loop, name, end.come)
     on_signal(loop, "SIGHUP", lambda: read_again(server, output, read_settings))

@@ -22,7 +22,7 @@ from flintmq.auth.failed_logins import UNTRIED
 from flintmq.broker.services import request
 from flintmq.build import event_loop
 from flintmq.clock import Clock
-from flintmq.errors import ConnectionFault
+from flintmq.errors import NO_MEMORY, ConnectionFault
 from flintmq.server import descriptors
 from flintmq.server.commands.command import SELDOM
 from flintmq.server.data_directory import open_broker
@@ -639,5 +639,7 @@ def load(*names: str) -> None:
     for name in names:
         try:
             import_module(name)
+        except MemoryError:
+            log.error("%s cannot be loaded, and clients that need it will be dropped: %s", name, NO_MEMORY)
         except Exception:
             log.exception("%s cannot be loaded: clients that need it will be dropped", name)

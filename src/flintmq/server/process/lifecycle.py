@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import gc
 import logging
 import os
@@ -23,7 +24,7 @@ from typing import TYPE_CHECKING
 from flintmq import __version__
 from flintmq.build import build, event_loop
 from flintmq.clock import Clock, MovableClock
-from flintmq.errors import ConfigFault, NotRegularFile
+from flintmq.errors import NO_THREAD, ConfigFault, NotRegularFile
 from flintmq.server import descriptors
 from flintmq.server.logs import log_floods
 from flintmq.server.logs.log_lines import LogLines, LogOutput, leave_out_unused
@@ -123,7 +124,10 @@ async def serve(
     for name in ("SIGUSR1", "SIGUSR2"):
         on_signal(loop, name, lambda: log.info("%s", server.summary()))
     if ends_with_input:
-        threading.Thread(target=end.come_after, args=(follow_input,), name="input", daemon=True).start()
+        try:
+            threading.Thread(target=end.come_after, args=(follow_input,), name="input", daemon=True).start()
+        except RuntimeError:
+            raise OSError(errno.EAGAIN, NO_THREAD) from None
     for url in urls:
         say(f"flintmq {__version__} ({build()} build) listening on {url}")
     for url in pages:

@@ -26,6 +26,7 @@ from flintmq.build import build, event_loop
 from flintmq.clock import Clock, MovableClock
 from flintmq.errors import NO_THREAD, ConfigFault, NotRegularFile
 from flintmq.server import descriptors
+from flintmq.server.event_loop.loop_faults import LoopFaults
 from flintmq.server.logs import log_floods
 from flintmq.server.logs.log_lines import LogLines, LogOutput, leave_out_unused
 from flintmq.server.logs.rotated_file import RotatedFile
@@ -102,9 +103,11 @@ async def serve(
     read_settings: Callable[[], Config] | None,
     rehearsal_s: float | None,
 ) -> bool:
-    """Until the end; whether everything is on disk then."""
+    """Until the end; whether all is well then, and everything on disk."""
     loop = asyncio.get_running_loop()
     end = End(loop)
+    faults = LoopFaults(end.come, loop.time)
+    loop.set_exception_handler(faults.heed)
     gc.disable()
     try:
         server, follow_input = new_server(config, loop, rehearsal_s)
@@ -137,10 +140,11 @@ async def serve(
     else:
         log.info("the data is in %s", config.storage.directory)
     await end.event.wait()
+    faults.stopping()
     say("flintmq is stopping")
     if management is not None:
         management.stop()
-    return await server.stop(end.timeout_s)
+    return await server.stop(end.timeout_s) and not faults.has_ended_broker
 
 
 def new_server(

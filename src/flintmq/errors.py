@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from flintmq.reply_codes import REPLY_NAMES
 
-
 # What the system refuses, and what to look at.
 NO_THREAD = (
     "the system starts no more threads; look at the limits of memory and of processes: ulimit -v and -u, "

@@ -134,8 +134,8 @@ class Strangers:
             log.warning("refused %s: %d connections are open already", address, count)
             return
         log.warning(
-            "refused %s: %d connections are open already, and the broker itself needs the rest of the %d open "
-            "files; raise the limit: ulimit -n, or LimitNOFILE= of a service",
+            "refused %s: %d connections are open already, and the broker itself needs the rest of the %d "
+            "open files; raise the limit: ulimit -n, or LimitNOFILE= of a service",
             address,
             count,
             self.descriptors_max,

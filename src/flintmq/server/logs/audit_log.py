@@ -10,8 +10,8 @@ whoever calls `note` gives no secrets.
 
 from __future__ import annotations
 
-import json
 import errno
+import json
 import logging
 import threading
 from collections import deque

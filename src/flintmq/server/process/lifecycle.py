@@ -19,7 +19,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from flintmq import __version__
 from flintmq.build import build, event_loop
@@ -202,11 +202,8 @@ def on_signal(loop: asyncio.AbstractEventLoop, name: str, act: Callable[[], None
 def read_again(server: Server, output: LogOutput, read_settings: Callable[[], Config] | None) -> None:
     """What can change while the broker runs: the log file, if it was moved away, certificates, settings."""
     done = []
-    try:
-        if output.reopen():
-            done.append("the log file is open again")
-    except OSError as error:
-        log.error("the log goes on in the file that is open: %s", error)
+    if log_again(server, output):
+        done.append("the log file is open again")
     if server.audit is not None:
         server.audit.reopen()
         done.append("the audit log is opened again")
@@ -228,17 +225,31 @@ def read_again(server: Server, output: LogOutput, read_settings: Callable[[], Co
     log.info("SIGHUP: %s", ", ".join(done) or "nothing was read again")
 
 
-def say(text: str) -> None:
+def log_again(server: Server, output: LogOutput) -> bool:
+    """Opens the log file again; where that fails it is told outside of a log that nobody may ever find."""
+    try:
+        is_open = output.reopen()
+    except OSError as error:
+        server.log_fault = f"the log file cannot be opened again: {error.strerror or error}"
+        text = f"the log goes on in the file that is open, which may be moved away or deleted: {error}"
+        say(text, logging.ERROR, sys.stderr)
+        return False
+    server.log_fault = ""
+    return is_open
+
+
+def say(text: str, level: int = logging.INFO, stream: TextIO | None = None) -> None:
     """For whoever started it: in the log file, then on standard output, at once, whatever the level."""
-    record = log.makeRecord(log.name, logging.INFO, __file__, 0, text, (), None)
+    record = log.makeRecord(log.name, level, __file__, 0, text, (), None)
     line = ""
     for handler in logging.getLogger().handlers:
         if isinstance(handler, logging.StreamHandler) and isinstance(handler.stream, RotatedFile):
             handler.handle(record)
         line = handler.format(record)
     with contextlib.suppress(OSError):  # nobody reads it any more
-        sys.stdout.write((line or LogLines().format(record)) + "\n")
-        sys.stdout.flush()
+        stream = stream or sys.stdout
+        stream.write((line or LogLines().format(record)) + "\n")
+        stream.flush()
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:

@@ -71,7 +71,9 @@ def test_a_log_whose_folder_is_gone_is_told_where_somebody_sees_it(tmp_path: Pat
         url = f"amqp://127.0.0.1:{broker.port}"
         shutil.rmtree(folder)
         broker.process.send_signal(signal.SIGHUP)
-        broker.wait_for(re.compile("ERROR the log goes on in the file that is open.*No such file or directory"))
+        broker.wait_for(
+            re.compile("ERROR the log goes on in the file that is open.*No such file or directory")
+        )
         with connect(url) as connection:
             fault = connection.request("broker.info").results["log-fault"]
             assert fault == "the log file cannot be opened again: No such file or directory"

@@ -54,8 +54,11 @@ endef
 SPARK_TESTS := tests/spark tests/pipelines tests/unit/spark
 # One browser and one broker for all of them, by themselves too.
 CONSOLE_TESTS := tests/console
-# What kills processes, fills disks and memory and simulates years of them runs on the compiled build alone.
-LONG_TESTS := tests/recovery tests/memory tests/simulation tests/fuzz tests/live tests/differential tests/stalls
+# What kills processes, fills disks and memory and simulates years of them runs on the compiled build alone,
+# but for what imitates Windows, where there is the pure one alone.
+PURE_LIVE := tests/live/test_without_unix.py
+LONG_TESTS := tests/recovery tests/memory tests/simulation tests/fuzz tests/differential tests/stalls \
+    $(filter-out $(PURE_LIVE),$(wildcard tests/live/test_*.py))
 
 # By itself test-memory holds a bystander's waits to 50 ms; here the machine may have other work as well.
 test: export MEMORY_WAIT_FACTOR = 4

@@ -10,6 +10,16 @@ from __future__ import annotations
 
 from flintmq.reply_codes import REPLY_NAMES
 
+# What the system refuses, and what to look at.
+NO_THREAD = (
+    "the system starts no more threads; look at the limits of memory and of processes: ulimit -v and -u, "
+    "MemoryMax= and TasksMax= of a service"
+)
+NO_MEMORY = (
+    "the system gives no more memory; look at ulimit -v, MemoryMax= of a service, and what else runs on the "
+    "machine"
+)
+
 
 class FlintError(Exception):
     """Anything FlintMQ raises on purpose."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -59,3 +61,26 @@ def test_what_happens_is_in_the_audit_log(tmp_path: Path) -> None:
         assert "a long one" not in text
         assert "a wrong one" not in text
     assert wait_for(log, message="flintmq is stopping")["level"] == "info"
+
+
+def test_a_log_whose_folder_is_gone_is_told_where_somebody_sees_it(tmp_path: Path) -> None:
+    folder, settings = tmp_path / "logs", tmp_path / "settings.toml"
+    folder.mkdir()
+    settings.write_text(f'[log]\nfile = "{folder / "log"}"\n')
+    with BrokerProcess("--config", str(settings)) as broker:
+        url = f"amqp://127.0.0.1:{broker.port}"
+        shutil.rmtree(folder)
+        broker.process.send_signal(signal.SIGHUP)
+        broker.wait_for(
+            re.compile("ERROR the log goes on in the file that is open.*No such file or directory")
+        )
+        with connect(url) as connection:
+            fault = connection.request("broker.info").results["log-fault"]
+            assert fault == "the log file cannot be opened again: No such file or directory"
+            folder.mkdir()
+            broker.process.send_signal(signal.SIGHUP)
+            until_s = time.monotonic() + 20
+            while "log-fault" in connection.request("broker.info").results:
+                assert time.monotonic() < until_s
+                time.sleep(0.01)
+        assert "the log file is open again" in (folder / "log").read_text()

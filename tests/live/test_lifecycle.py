@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pty
 import re
@@ -226,12 +227,14 @@ def test_connections_leave_descriptors_to_the_journal(tmp_path: Path) -> None:
         channel = publisher.channel()
         channel.queue_declare("q", durable=True)
         channel.confirm_delivery()
-        forgotten = [connect(broker) for _ in range(74)]
-        with pytest.raises(pika.exceptions.AMQPConnectionError):
-            connect(broker)
-        broker.wait_for(
-            re.compile("75 connections are open already, and the journal needs the rest of the 100")
-        )
+        forgotten = []
+        with contextlib.suppress(pika.exceptions.AMQPConnectionError):
+            while len(forgotten) < 75:
+                forgotten.append(connect(broker))
+        assert 40 < len(forgotten) < 70
+        # What the broker itself had open before, and a quarter for files, are not theirs.
+        told = f"{len(forgotten) + 1} connections are open already, and the broker itself needs the rest of"
+        broker.wait_for(re.compile(f"{told} the 100 open files"))
         for _ in range(48):  # several files of the journal
             channel.basic_publish("", "q", bytes(1 << 20), pika.BasicProperties(delivery_mode=2))
         assert channel.queue_declare("q", passive=True).method.message_count == 48

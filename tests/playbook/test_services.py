@@ -107,7 +107,8 @@ class LongestCondition:
                 for day in range(50)
             ],
             "unreadable-count": number,
-            "unreadable": ["x" * 120] * 8,
+            "log-fault": "x" * 100,
+            "unreadable": ["x" * 120] * 7,  # 8 without a log-fault
             "disk-bytes": number,
             "disk-bytes-free-min": number,
             "disk-bytes-free": number,

@@ -40,6 +40,10 @@ ARGON2_MEMORY_KIB_MAX = 131_072
 ARGON2_PASSES_MAX = 16
 ARGON2_LANES_MAX = 8
 
+# What the libraries say where the system gives no memory, in errors of any kind.
+OPENSSL_NO_MEMORY = "malloc failure"
+ARGON2_NO_MEMORY = "Memory allocation error"
+
 # Patterns that few brokers need: Python compiles each for its first use, and keeps it.
 _SCRYPT = r"\$scrypt\$ln=(\d{1,2}),r=(\d{1,2}),p=(\d{1,2})\$([A-Za-z0-9+/]{11,86})\$([A-Za-z0-9+/]{22,86})"
 _ARGON2 = r"\$argon2id\$v=19\$m=(\d{1,7}),t=(\d{1,3}),p=(\d{1,2})\$[A-Za-z0-9+/]{11,86}\$[A-Za-z0-9+/]{16,86}"
@@ -90,7 +94,9 @@ class Argon2Hash(FieldTuple):
         argon2 = _argon2()
         try:
             return bool(argon2.verify_secret(self.encoded.encode(), password, argon2.Type.ID))
-        except argon2.Argon2Error:
+        except argon2.Argon2Error as error:
+            if ARGON2_NO_MEMORY in str(error):
+                raise MemoryError(str(error)) from None
             return False
 
     def text(self) -> str:
@@ -289,7 +295,14 @@ def _argon2() -> Any:
 def _scrypt(password: bytes, salt: bytes, key_octets: int, ln: int, r: int, p: int) -> bytes:
     # OpenSSL counts a little more than 128 * r * (n + p + 2) octets: twice that is always enough.
     memory_bytes_max = 2 * 128 * r * (2**ln + p + 2)
-    return hashlib.scrypt(password, salt=salt, n=2**ln, r=r, p=p, maxmem=memory_bytes_max, dklen=key_octets)
+    try:
+        return hashlib.scrypt(
+            password, salt=salt, n=2**ln, r=r, p=p, maxmem=memory_bytes_max, dklen=key_octets
+        )
+    except ValueError as error:
+        if OPENSSL_NO_MEMORY in str(error):
+            raise MemoryError(str(error)) from None
+        raise
 
 
 def _salted(algorithm: str, salt: bytes, password: bytes) -> bytes:

@@ -22,7 +22,7 @@ from functools import cache
 from typing import Any
 
 from flintmq import __version__
-from flintmq.errors import ConfigFault, FlintError
+from flintmq.errors import NO_MEMORY, ConfigFault, FlintError
 
 EXIT_MACHINE = 1
 EXIT_SETTINGS = 2
@@ -360,6 +360,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             _leave_output()
             return _fail(f"the output could not be written: {error.strerror or error}", EXIT_MACHINE)
         return _fail(_said(error), EXIT_MACHINE)
+    except MemoryError:
+        return _fail(NO_MEMORY, EXIT_MACHINE)
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
 

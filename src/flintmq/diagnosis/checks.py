@@ -462,6 +462,17 @@ def certificate(evidence: Evidence) -> Iterator[Finding]:
             )
 
 
+def log_file(evidence: Evidence) -> Iterator[Finding]:
+    if why := evidence.last.info.get("log-fault"):
+        yield Finding(
+            "log is not in its file",
+            why,
+            "SIGHUP was to open the file of [log] again; the log goes on in the one that was open before",
+            "make the directory of the file, or the room or permission that it lacks, and send SIGHUP again",
+            is_urgent=True,
+        )
+
+
 def default_password(evidence: Evidence) -> Iterator[Finding]:
     if evidence.guest_from:
         yield Finding(
@@ -514,7 +525,15 @@ def stopped_flow(evidence: Evidence) -> Iterator[Finding]:
 
 Check = Callable[[Evidence], Iterator[Finding]]
 # Of the whole broker, and of each virtual host.
-BROKER_CHECKS: tuple[Check, ...] = (memory, disk, connections, certificate, default_password, clocks)
+BROKER_CHECKS: tuple[Check, ...] = (
+    memory,
+    disk,
+    connections,
+    certificate,
+    log_file,
+    default_password,
+    clocks,
+)
 HOST_CHECKS: tuple[Check, ...] = (
     blocked,
     growth,

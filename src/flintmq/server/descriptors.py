@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 
 # What connections leave to files: journal, streams, bodies on their way. A quarter of the limit where that is
-# less.
+# less. Beside them is what a process has open before anybody connects.
 FILES = 1024
+# What that is at most, of a broker with few listeners: some 20.
+OPEN_FIRST = 64
 UNLIMITED = 1 << 30
 
 
@@ -32,6 +34,11 @@ def count() -> int:
     return 0
 
 
+def left_to_connections(most: int) -> int:
+    """How many of `most` descriptors clients may take, asked before there are any: one at least."""
+    return max(most - min(FILES, most // 4) - count(), 1)
+
+
 def raise_limit(connections: int) -> None:
     """As many descriptors as so many connections need, if the system lets us have them."""
     try:
@@ -39,7 +46,7 @@ def raise_limit(connections: int) -> None:
     except ImportError:  # there is no such limit
         return
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = connections + FILES
+    wanted = connections + FILES + OPEN_FIRST
     possible = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
     if soft < possible:
         resource.setrlimit(resource.RLIMIT_NOFILE, (possible, hard))

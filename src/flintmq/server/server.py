@@ -22,7 +22,7 @@ from flintmq.auth.failed_logins import UNTRIED
 from flintmq.broker.services import request
 from flintmq.build import event_loop
 from flintmq.clock import Clock
-from flintmq.errors import ConnectionFault
+from flintmq.errors import NO_MEMORY, ConnectionFault
 from flintmq.server import descriptors
 from flintmq.server.commands.command import SELDOM
 from flintmq.server.data_directory import open_broker
@@ -106,6 +106,8 @@ TOLD_MAX = 256
 # Files that cannot be read, of which broker.info tells in one frame (broker/services/system_services.py).
 UNREADABLE_MAX = 8
 UNREADABLE_OCTETS_MAX = 120
+# Why the log is not in its file, which takes the place of one of them.
+LOG_FAULT_OCTETS_MAX = 100
 # Logins over HTTP that wait for one back end, beside those that it is being asked about: the two have no more
 # than a part of the places that the management process has for all logins.
 HTTP_LOGINS_WAITING_MAX = 4
@@ -162,6 +164,7 @@ class Server:
         self.broker.authentication.answers.asking = self.ask
         self.ticker: asyncio.TimerHandle | None = None
         self.told_alarms: set[str] = set()  # of which an event has told
+        self.log_fault = ""  # why the log file is not the one of its name
         self.unloaded = list(LATE)
         self.load_by_s = 0.0
 
@@ -184,6 +187,7 @@ class Server:
         except OSError:
             self.close_listeners()
             raise
+        self.strangers.leave_files()
         self.load_by_s = self.loop.time() + LOADED_S_MAX
         self.loop.call_later(LOAD_S, self.load_late, time.thread_time())
         self.ticker = self.loop.call_later(TICK_S, self.tick)
@@ -403,6 +407,8 @@ class Server:
             "connections-blocked": sum(1 for link in self.links if link.held & HELD_ALARM),
             "strangers": self.strangers.counts(),
         }
+        if self.log_fault:
+            found["log-fault"] = request.shortened(self.log_fault, LOG_FAULT_OCTETS_MAX)
         if self.certificates is not None:
             found["certificates"] = list(self.certificates.told(broker.clock.wall_ms() / 1000))
         if broker.store is not None:
@@ -416,7 +422,7 @@ class Server:
             above = os.path.join(journal.directory, "")
             found["unreadable"] = [
                 request.shortened(why.removeprefix(above), UNREADABLE_OCTETS_MAX)
-                for why in unreadable[:UNREADABLE_MAX]
+                for why in unreadable[: UNREADABLE_MAX - bool(self.log_fault)]
             ]
             found["disk-bytes"] = journal.disk_octets()
             found["disk-bytes-free-min"] = journal.options.disk_free_octets_min
@@ -645,5 +651,7 @@ def load(*names: str) -> None:
     for name in names:
         try:
             import_module(name)
+        except MemoryError:
+            log.error("%s cannot be loaded, and clients that need it will be dropped: %s", name, NO_MEMORY)
         except Exception:
             log.exception("%s cannot be loaded: clients that need it will be dropped", name)

@@ -56,6 +56,14 @@ def test_a_journal_that_cannot_write() -> None:
     assert finding.is_urgent
 
 
+def test_a_log_that_is_not_in_its_file() -> None:
+    why = "the log file cannot be opened again: No such file or directory"
+    assert list(checks.log_file(evidence(queues(), queues()))) == []
+    look = Look({**INFO, "log-fault": why}, 0)
+    finding = only(list(checks.log_file(evidence(look, look))))
+    assert (finding.seen, finding.is_urgent) == (why, True)
+
+
 def test_a_disk_without_room_for_the_journal() -> None:
     reason = "cannot prepare a segment in /data: No space left on device"
     look = Look({**INFO, "alarms": [{"resource": "disk", "reason": reason}]}, 0)

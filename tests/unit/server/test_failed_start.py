@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from flintmq.build import build
 from flintmq.clock import Clock
 from flintmq.config import Config
+from flintmq.errors import NO_MEMORY, NO_THREAD
 from flintmq.server import server
 from flintmq.server.data_directory import recovered_broker
 from flintmq.storage.disk import Disk
@@ -87,3 +91,54 @@ def test_a_start_that_fails_leaves_the_directory_to_the_next_one(tmp_path: Path,
     assert not disk.open_ones
     disk.unreadable = ""
     start()
+
+
+# The command with a system that starts so many threads, or gives no memory to a journal.
+FEW_THREADS = """
+import sys, threading
+from flintmq.cli import main
+
+left = {threads}
+start = threading._start_new_thread
+
+def starting(*arguments, **named):
+    global left
+    left -= 1
+    if left < 0:
+        raise RuntimeError("can't start new thread")
+    return start(*arguments, **named)
+
+threading._start_new_thread = starting
+sys.exit(main({words}))
+"""
+NO_ROOM = """
+import sys
+from flintmq.cli import main
+from flintmq.storage.journal.journal import Journal
+
+def refuse(*_, **__):
+    raise MemoryError
+
+Journal.open = refuse
+sys.exit(main({words}))
+"""
+
+
+def refusal(program: str) -> tuple[int, str]:
+    done = subprocess.run([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True, timeout=60)
+    lines = [line for line in done.stderr.splitlines() if " INFO " not in line]
+    return done.returncode, "\n".join(lines)
+
+
+@pytest.mark.parametrize("threads", range(4))
+def test_a_start_without_threads_is_one_line(threads: int, tmp_path: Path) -> None:
+    words = ["serve", "--port", "0", "--data", str(tmp_path)]
+    status, said = refusal(FEW_THREADS.format(threads=threads, words=words))
+    assert (status, said.split(";")[0]) == (1, "flintmq: the system starts no more threads")
+    assert NO_THREAD in said
+
+
+@pytest.mark.skipif(build() == "compiled", reason="compiled classes cannot be changed")
+def test_a_start_without_memory_is_one_line(tmp_path: Path) -> None:
+    words = ["serve", "--port", "0", "--data", str(tmp_path)]
+    assert refusal(NO_ROOM.format(words=words)) == (1, f"flintmq: {NO_MEMORY}")

@@ -191,7 +191,7 @@ def test_check_sees_what_repair_mends(tmp_path: Path) -> None:
     broken = journal_inspection.check(str(tmp_path))
     assert not broken.sound
     assert path.read_bytes() == bytes(octets), "a check changes nothing"
-    assert broken.lines()[-1].startswith("not sound")
+    assert "are no record" in broken.lines()[-1]
     report = journal_inspection.repair(str(tmp_path))
     assert len(report.set_aside) == 1
     assert journal_inspection.check(str(tmp_path)).sound

@@ -52,22 +52,26 @@ def show(directory: str) -> Iterator[str]:
             yield HEADING
         yield worded(record)
     yield ""
-    yield from check(directory, disk).lines()
-    for report in check_streams(directory, disk):
-        yield from report.lines()
-    yield from set_aside(directory)
+    yield from findings(directory, disk)[1]
 
 
 def verify(directory: str) -> tuple[int, list[str]]:
     """`check`: the exit status and the report."""
     holder = holder_of(directory)
-    result = check(directory)
-    streams = check_streams(directory)
-    lines = [*result.lines(), *[line for report in streams for line in report.lines()], *set_aside(directory)]
+    is_sound, lines = findings(directory, Disk())
     if holder:
         lines.insert(0, f"in use by process {holder}: its last octets may look torn")
-    is_sound = result.sound and not any(report.damaged for report in streams)
     return 0 if is_sound else DAMAGED, lines
+
+
+def findings(directory: str, disk: Disk) -> tuple[bool, list[str]]:
+    """Whether journal and streams are sound, and what is said of them; last the verdict on both."""
+    result = check(directory, disk)
+    streams = check_streams(directory, disk)
+    is_sound = result.sound and not any(report.damaged for report in streams)
+    lines = [*result.lines(), *[line for report in streams for line in report.lines()], *set_aside(directory)]
+    lines.append("sound" if is_sound else "not sound: `repair` sets the damaged parts aside")
+    return is_sound, lines
 
 
 def mend(directory: str) -> list[str]:

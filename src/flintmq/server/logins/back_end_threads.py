@@ -11,12 +11,17 @@ users whom another back end knows, or the broker itself, have neither to wait fo
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
 from typing import Any
+
+from flintmq.errors import NO_THREAD
+
+log = logging.getLogger("flintmq.strangers")
 
 THREADS_MAX = 8  # for each back end
 # Waiting for a thread; more are refused at once.
@@ -73,22 +78,36 @@ class Threads:
             return errand.future
         with self._lock:
             is_full = len(self._waiting) >= self._waiting_max or self._is_closed
+            has_thread = True
             if not is_full:
                 self._waiting.append(errand)
                 if self._idle >= len(self._waiting):
                     self._lock.notify()
-                elif self._count < THREADS_MAX:
-                    self._count += 1
-                    # A daemon: a back end that hangs must not keep the process from ending.
-                    threading.Thread(target=self._serve, name=f"back-end-{self._count}", daemon=True).start()
+                elif self._count < THREADS_MAX and not self._start() and not self._count:
+                    self._waiting.pop()
+                    has_thread = False
         if is_full:
             self._loop.call_soon(errand.tell, f"{self._waiting_max} others wait for it")
+        elif not has_thread:
+            self._loop.call_soon(errand.tell, "there is no thread to ask it on")
         else:
             self._untold += 1
             late_s = self._loop.time() + IN_TIME * timeout_s
             errand.told = partial(self._told, late_s)
             errand.alarm = self._loop.call_later(timeout_s, errand.tell, f"no answer in {timeout_s:g} s")
         return errand.future
+
+    def _start(self) -> bool:
+        """Begins one more, if the system lets it."""
+        # A daemon: a back end that hangs must not keep the process from ending.
+        name = f"back-end-{self._count + 1}"
+        try:
+            threading.Thread(target=self._serve, name=name, daemon=True).start()
+        except RuntimeError:
+            log.error("back ends are asked on fewer threads than there should be: %s", NO_THREAD)
+            return False
+        self._count += 1
+        return True
 
     def _told(self, late_s: float) -> None:
         """One who has waited for an answer has it, or hears that there is none."""

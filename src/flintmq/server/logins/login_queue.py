@@ -21,6 +21,7 @@ from collections.abc import Callable
 from typing import Any
 
 from flintmq.auth.failed_logins import FAILED, KNOWN
+from flintmq.errors import NO_MEMORY, NO_THREAD
 
 log = logging.getLogger("flintmq.strangers")
 
@@ -70,6 +71,9 @@ class WaitingLogin:
             return
         try:
             self.found = self.work()
+        except MemoryError:
+            log.error("a password cannot be checked: %s", NO_MEMORY)
+            self.found = "there is no memory for it"
         except Exception as error:
             log.exception("a bug in the check of a password")
             self.found = f"{type(error).__name__} in the check"
@@ -108,16 +112,27 @@ class LoginQueue:
         with self._lock:
             self._waiting[rank][login] = None
             displaced = self._make_room() if len(self) > WAITING_MAX else None
-            if self._thread is None and not self._is_closed:
-                # A daemon: the process does not wait for passwords when it ends.
-                self._thread = threading.Thread(target=self._serve, name="verify", daemon=True)
-                self._thread.start()
+            reason = f"{WAITING_MAX} other passwords wait to be checked"
+            if self._thread is None and not self._is_closed and not self._start():
+                displaced, reason = self._make_room(), "there is no thread for it"
             self._lock.notify()
         if displaced is not None:
             self.refused += 1
-            displaced.found = f"{WAITING_MAX} other passwords wait to be checked"
+            displaced.found = reason
             self._add_result(displaced)
         return login
+
+    def _start(self) -> bool:
+        """Begins the thread, if the system lets it; the next login tries again."""
+        # A daemon: the process does not wait for passwords when it ends.
+        thread = threading.Thread(target=self._serve, name="verify", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:
+            log.error("passwords cannot be checked: %s", NO_THREAD)
+            return False
+        self._thread = thread
+        return True
 
     def _make_room(self) -> WaitingLogin:
         """The newest of the worst rank has to go."""

@@ -75,7 +75,7 @@ class Strangers:
         self.paused = 0  # all that ever were
         self.pause_timer: asyncio.Handle | None = None
         self.descriptors_max = descriptors.limit()
-        self.files_allow = self.descriptors_max - min(descriptors.FILES, self.descriptors_max // 4)
+        self.files_allow = descriptors.left_to_connections(self.descriptors_max)
         self.refused_address = 0
         self.refused_banned = 0
         self.refused_full = 0
@@ -118,6 +118,10 @@ class Strangers:
                 return False
         return True
 
+    def leave_files(self) -> None:
+        """Counts what is open now, before anybody connects, into what connections leave."""
+        self.files_allow = descriptors.left_to_connections(self.descriptors_max)
+
     def take_files(self) -> bool:
         """Whether one more would take what is left to files. A handshake of TLS takes two descriptors."""
         return len(self.server.links) + len(self) >= self.files_allow
@@ -130,8 +134,8 @@ class Strangers:
             log.warning("refused %s: %d connections are open already", address, count)
             return
         log.warning(
-            "refused %s: %d connections are open already, and the journal needs the rest of the %d open "
-            "files; raise the limit: ulimit -n, or LimitNOFILE= of a service",
+            "refused %s: %d connections are open already, and the broker itself needs the rest of the %d "
+            "open files; raise the limit: ulimit -n, or LimitNOFILE= of a service",
             address,
             count,
             self.descriptors_max,

@@ -10,6 +10,7 @@ whoever calls `note` gives no secrets.
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import threading
@@ -18,7 +19,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from flintmq.errors import ConfigFault
+from flintmq.errors import NO_THREAD, ConfigFault
 from flintmq.server.logs.rotated_file import NotSetAside, RotatedFile
 
 if TYPE_CHECKING:
@@ -86,7 +87,10 @@ class AuditLog:
             reason = error.strerror or error
             raise ConfigFault(f'audit.file = "{settings.file}" cannot be written: {reason}') from None
         self.writer = threading.Thread(target=self.follow, name="audit", daemon=True)
-        self.writer.start()
+        try:
+            self.writer.start()
+        except RuntimeError:
+            raise OSError(errno.EAGAIN, NO_THREAD) from None
 
     # What happened
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import gc
 import logging
 import os
@@ -18,13 +19,14 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from flintmq import __version__
 from flintmq.build import build, event_loop
 from flintmq.clock import Clock, MovableClock
-from flintmq.errors import ConfigFault, NotRegularFile
+from flintmq.errors import NO_THREAD, ConfigFault, NotRegularFile
 from flintmq.server import descriptors
+from flintmq.server.event_loop.loop_faults import LoopFaults
 from flintmq.server.logs import log_floods
 from flintmq.server.logs.log_lines import LogLines, LogOutput, leave_out_unused
 from flintmq.server.logs.rotated_file import RotatedFile
@@ -101,9 +103,11 @@ async def serve(
     read_settings: Callable[[], Config] | None,
     rehearsal_s: float | None,
 ) -> bool:
-    """Until the end; whether everything is on disk then."""
+    """Until the end; whether all is well then, and everything on disk."""
     loop = asyncio.get_running_loop()
     end = End(loop)
+    faults = LoopFaults(end.come, loop.time)
+    loop.set_exception_handler(faults.heed)
     gc.disable()
     try:
         server, follow_input = new_server(config, loop, rehearsal_s)
@@ -116,13 +120,17 @@ async def serve(
     urls = server.listen()
     management = None if config.management is None else ManagementProcess(server, config.management)
     pages = [] if management is None else management.start()
+    server.strangers.leave_files()
     for name in ("SIGTERM", "SIGINT", "SIGBREAK"):
         on_signal(loop, name, end.come)
     on_signal(loop, "SIGHUP", lambda: read_again(server, output, read_settings))
     for name in ("SIGUSR1", "SIGUSR2"):
         on_signal(loop, name, lambda: log.info("%s", server.summary()))
     if ends_with_input:
-        threading.Thread(target=end.come_after, args=(follow_input,), name="input", daemon=True).start()
+        try:
+            threading.Thread(target=end.come_after, args=(follow_input,), name="input", daemon=True).start()
+        except RuntimeError:
+            raise OSError(errno.EAGAIN, NO_THREAD) from None
     for url in urls:
         say(f"flintmq {__version__} ({build()} build) listening on {url}")
     for url in pages:
@@ -132,10 +140,11 @@ async def serve(
     else:
         log.info("the data is in %s", config.storage.directory)
     await end.event.wait()
+    faults.stopping()
     say("flintmq is stopping")
     if management is not None:
         management.stop()
-    return await server.stop(end.timeout_s)
+    return await server.stop(end.timeout_s) and not faults.has_ended_broker
 
 
 def new_server(
@@ -193,11 +202,8 @@ def on_signal(loop: asyncio.AbstractEventLoop, name: str, act: Callable[[], None
 def read_again(server: Server, output: LogOutput, read_settings: Callable[[], Config] | None) -> None:
     """What can change while the broker runs: the log file, if it was moved away, certificates, settings."""
     done = []
-    try:
-        if output.reopen():
-            done.append("the log file is open again")
-    except OSError as error:
-        log.error("the log goes on in the file that is open: %s", error)
+    if log_again(server, output):
+        done.append("the log file is open again")
     if server.audit is not None:
         server.audit.reopen()
         done.append("the audit log is opened again")
@@ -219,17 +225,31 @@ def read_again(server: Server, output: LogOutput, read_settings: Callable[[], Co
     log.info("SIGHUP: %s", ", ".join(done) or "nothing was read again")
 
 
-def say(text: str) -> None:
+def log_again(server: Server, output: LogOutput) -> bool:
+    """Opens the log file again; where that fails it is told outside of a log that nobody may ever find."""
+    try:
+        is_open = output.reopen()
+    except OSError as error:
+        server.log_fault = f"the log file cannot be opened again: {error.strerror or error}"
+        text = f"the log goes on in the file that is open, which may be moved away or deleted: {error}"
+        say(text, logging.ERROR, sys.stderr)
+        return False
+    server.log_fault = ""
+    return is_open
+
+
+def say(text: str, level: int = logging.INFO, stream: TextIO | None = None) -> None:
     """For whoever started it: in the log file, then on standard output, at once, whatever the level."""
-    record = log.makeRecord(log.name, logging.INFO, __file__, 0, text, (), None)
+    record = log.makeRecord(log.name, level, __file__, 0, text, (), None)
     line = ""
     for handler in logging.getLogger().handlers:
         if isinstance(handler, logging.StreamHandler) and isinstance(handler.stream, RotatedFile):
             handler.handle(record)
         line = handler.format(record)
     with contextlib.suppress(OSError):  # nobody reads it any more
-        sys.stdout.write((line or LogLines().format(record)) + "\n")
-        sys.stdout.flush()
+        stream = stream or sys.stdout
+        stream.write((line or LogLines().format(record)) + "\n")
+        stream.flush()
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:

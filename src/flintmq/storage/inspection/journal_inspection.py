@@ -124,7 +124,6 @@ class CheckResult:
             )
         text.extend(hole.told(is_missing=True) for hole in self.missing)
         text.extend(f"{name}: missing, cut short or not what was stored" for name in self.spools_bad)
-        text.append("sound" if self.sound else "not sound: `repair` sets the damaged parts aside")
         return text
 
 

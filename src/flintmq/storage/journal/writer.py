@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 
 from flintmq import clock
+from flintmq.errors import NO_THREAD
 from flintmq.histogram import Histogram
 from flintmq.storage import layout
 from flintmq.storage.disk import Commit, Disk
@@ -46,7 +47,10 @@ class Worker:
         self._thread: threading.Thread | None = None
         if threaded:
             self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-            self._thread.start()
+            try:
+                self._thread.start()
+            except RuntimeError:
+                raise OSError(errno.EAGAIN, NO_THREAD) from None
 
     def submit(self, work: Work, then: Then) -> None:
         self.pending += 1

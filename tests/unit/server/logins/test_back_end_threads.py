@@ -179,3 +179,24 @@ def test_few_wait_for_one_back_end_over_http() -> None:
             asking.end()
 
     asyncio.run(main())
+
+
+def test_a_back_end_without_a_thread_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def main() -> None:
+        threads = BackEndThreads(asyncio.get_running_loop())
+        told: list[Any] = []
+        with monkeypatch.context() as patched:
+            patched.setattr(threading.Thread, "start", refuse)
+            threads.submit("b", lambda: "answer", 20, told.append)
+        threads.submit("b", lambda: "answer", 20, told.append)
+        for _ in range(20_000):
+            if len(told) == 2:
+                break
+            await asyncio.sleep(0.001)
+        threads.close()
+        assert told == ["there is no thread to ask it on", "answer"]
+
+    asyncio.run(main())

@@ -7,7 +7,11 @@ import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import pytest
+
 from flintmq.auth.failed_logins import FAILED, KNOWN, UNTRIED
+from flintmq.auth.passwords import PasswordPolicy
+from flintmq.errors import NO_MEMORY, NO_THREAD
 from flintmq.server.logins import login_queue
 from flintmq.server.logins.login_queue import GONE, RESULTS_MAX, WAITING_MAX, LoginQueue
 
@@ -120,3 +124,48 @@ def test_a_check_that_fails_is_told_and_the_thread_goes_on() -> None:
         assert await scene.until(3) == ["first", "ZeroDivisionError in the check", "next"]
 
     run(scenario)
+
+
+def test_a_login_without_a_thread_is_told_and_the_next_one_may_have_it(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def main() -> None:
+        queue = LoginQueue(asyncio.get_running_loop())
+        told: list[Any] = []
+        with monkeypatch.context() as patched:
+            patched.setattr(threading.Thread, "start", refuse)
+            queue.submit(lambda: "checked", told.append)
+        for count in (1, 2):
+            for _ in range(20_000):
+                if len(told) == count:
+                    break
+                await asyncio.sleep(0.001)
+            queue.submit(lambda: "checked", told.append)
+        queue.close()
+        assert told[:2] == ["there is no thread for it", "checked"]
+
+    asyncio.run(main())
+    assert [record.getMessage() for record in caplog.records if record.exc_info is None] == [
+        f"passwords cannot be checked: {NO_THREAD}"
+    ]
+
+
+def test_a_check_without_memory_is_no_bug(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(*_: Any, **__: Any) -> bytes:
+        raise ValueError("[digital envelope routines] malloc failure")
+
+    async def scenario(scene: Scene) -> None:
+        kept = PasswordPolicy().hash(b"secret")
+        monkeypatch.setattr("hashlib.scrypt", refuse)
+        scene.queue.submit(lambda: kept.matches(b"secret"), scene.told.append)
+        assert await scene.until(2) == ["first", "there is no memory for it"]
+
+    run(scenario)
+    assert [(record.getMessage(), record.exc_info) for record in caplog.records] == [
+        (f"a password cannot be checked: {NO_MEMORY}", None)
+    ]

@@ -68,6 +68,8 @@ cdef class Router:
     cdef int enqueue_transient(self, Message message, list queues) except -1
     @cython.locals(timed=cython.bint, is_refused=cython.bint, queue=Queue, rules=ActiveRules, admitted=list)
     cdef list admit(self, Message message, list queues)
+    @cython.locals(twin=Message)
+    cdef Message own_twin(self, Message message)
     @cython.locals(queue=Queue)
     cpdef bint is_refused(self, Message message, list queues) except -1
     @cython.locals(queue=Queue, found=list)

@@ -456,10 +456,15 @@ class Router:
             if rules.settings.overflow == REJECT_PUBLISH_DLX:
                 if queue.duplicates is not None:
                     queue.duplicates.pass_by(message)
-                # A message of its own: the other queues hold the original.
-                spooled = message.traits & traits.SPOOLED
-                queue.bury_all([message if spooled else message.twin()], "maxlen")
+                queue.bury_all([self.own_twin(message)], "maxlen")
         return admitted
+
+    def own_twin(self, message: Message) -> Message:
+        """The same message for one queue, which lets go of it apart from those that get the original."""
+        twin = message.twin()
+        if message.traits & traits.SPOOLED and self.store is not None:
+            self.store.hold(twin, self.store.arrived[message], 1)
+        return twin
 
     def is_refused(self, message: Message, queues: list[Queue]) -> bool:
         """Whether each of the queues is full, and would refuse the message."""

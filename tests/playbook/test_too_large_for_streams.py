@@ -7,15 +7,28 @@ from pathlib import Path
 
 import pytest
 from playbook.branches import (
+    X1,
+    commit,
+    committed,
+    end,
+    ended,
+    prepare,
+    prepared,
     refused,
+    rollback,
+    rolled_back,
+    select,
+    start,
+    started,
 )
 from playbook.dialogue import Carried, Client, Playbook
 from playbook.hourglass import Hourglass
 from playbook.paged import PagedPlaybook
-from playbook.test_services import ask, reply_queue
+from playbook.test_services import answer, ask, reply_queue, request
 
 from flintmq.broker.exchanges import router
 from flintmq.broker.streams import stream_arguments
+from flintmq.broker.transactions.xid import xid_of
 from flintmq.errors import StorageFault
 from flintmq.storage.disk import Disk
 from flintmq.storage.options import JournalOptions
@@ -23,6 +36,7 @@ from flintmq.storage.spool import SpoolReader
 from flintmq.storage.streams.store import StreamStore
 from flintmq.wire import amqp, methods
 
+X1_TEXT = str(xid_of(X1))
 LARGE = bytes(range(256)) * 20_000  # 5 MB
 
 
@@ -224,3 +238,98 @@ def test_a_message_in_memory_is_not_moved_to_a_stream(light: Client, service: st
     told = ask(light, service, queue="q", to="s")
     assert (told[done], told["stopped"]) == (0, "the next message is too large for stream 's'")
     assert depth(light, "q") == 1
+
+
+# Distributed transactions
+
+
+def branch_with_large(client: Client, exchange: str = "f", **headers: object) -> None:
+    select(client)
+    client >> start()
+    client << started()
+    client.publishes("durable", b"small", delivery_mode=2)
+    client.publishes("", LARGE, exchange=exchange, delivery_mode=2, headers=headers)
+    client >> end()
+    client << ended()
+
+
+@pytest.mark.parametrize("one_phase", [True, False])
+def test_a_branch_is_refused_as_long_as_it_can_be(
+    playbook: PagedPlaybook, wired: Client, one_phase: bool
+) -> None:
+    branch_with_large(wired)
+    asker = playbook.client()
+    asker >> (commit(one_phase=True) if one_phase else prepare())
+    assert "too large for stream 's'" in refused(asker, amqp.CONTENT_TOO_LARGE)
+    assert depth(wired, "durable") == 0, "nothing of it has happened"
+    wired >> methods.QueueUnbind(queue="s", exchange="f")
+    wired << methods.QueueUnbindOk()
+    wired >> (commit(one_phase=True) if one_phase else prepare())
+    wired << (committed() if one_phase else prepared())
+    if not one_phase:
+        wired >> commit()
+        wired << committed()
+    assert wired.gets_all("durable") == [b"small", LARGE]
+    assert [wired.gets(each) for each in ("before", "behind")] == [LARGE] * 2
+
+
+def test_a_branch_that_was_refused_can_be_rolled_back(playbook: PagedPlaybook, wired: Client) -> None:
+    branch_with_large(wired)
+    asker = playbook.client()
+    asker >> prepare()
+    refused(asker, amqp.CONTENT_TOO_LARGE)
+    wired >> rollback()
+    wired << rolled_back()
+    assert depth(wired, "durable") == 0
+    assert holds_nothing(playbook)
+
+
+def test_a_branch_is_refused_for_a_stream_that_further_keys_lead_to(
+    playbook: PagedPlaybook, wired: Client
+) -> None:
+    branch_with_large(wired, "", CC=["durable", "s"])
+    asker = playbook.client()
+    asker >> prepare()
+    refused(asker, amqp.CONTENT_TOO_LARGE)
+
+
+@pytest.mark.parametrize("is_gone", [True, False])
+def test_a_stream_that_is_bound_after_the_prepare_is_left_out(
+    playbook: PagedPlaybook, wired: Client, caplog: pytest.LogCaptureFixture, is_gone: bool
+) -> None:
+    """Whether or not the channel that has published is there still."""
+    worker = playbook.client()
+    wired >> methods.QueueUnbind(queue="s", exchange="f")
+    wired << methods.QueueUnbindOk()
+    branch_with_large(worker)
+    worker >> prepare()
+    worker << prepared()
+    wired.binds("s", "f")
+    if is_gone:
+        worker >> methods.ChannelClose(reply_code=200)
+        worker << methods.ChannelCloseOk()
+    reply_queue(wired)
+    told = ask(wired, "dtx.commit", xids=[X1_TEXT], mandatory=True)
+    assert told["error-code"] == amqp.CONTENT_TOO_LARGE
+    request(wired, "dtx.commit", xids=[X1_TEXT], wait=True)
+    assert playbook.broker.store is not None
+    for _ in range(3):
+        playbook.broker.store.journal.commit_now()
+        playbook.finish_pass()
+    told = answer(wired)
+    assert (told["committed"], told["refused"], told["unrouted"]) == (1, 1, 0)
+    assert is_left_out(playbook, caplog)
+    assert wired.gets_all("durable") == [b"small", LARGE]
+    assert [wired.gets(each) for each in ("before", "behind")] == [LARGE] * 2
+    assert depth(wired, "s") == 0
+    assert holds_nothing(playbook)
+
+
+def test_dtx_prepare_prepares_none_where_one_is_refused(playbook: PagedPlaybook, wired: Client) -> None:
+    branch_with_large(wired)
+    asker = playbook.client()
+    reply_queue(asker)
+    told = ask(asker, "dtx.prepare", xids=[X1_TEXT])
+    assert told["error-code"] == amqp.CONTENT_TOO_LARGE
+    wired >> rollback()
+    wired << rolled_back()

@@ -122,6 +122,32 @@ def encode_begun(client: Client, channels: range) -> bytes:
     return begun
 
 
+@pytest.mark.parametrize("alone", [True, False])
+@pytest.mark.parametrize("mode", [1, 2])
+def test_a_full_queue_makes_a_dead_letter_of_a_large_message_and_takes_no_share_of_others(
+    playbook: Playbook, client: Client, tmp_path: Path, mode: int, alone: bool
+) -> None:
+    full = {
+        "x-max-length": 0,
+        "x-overflow": "reject-publish-dlx",
+        "x-dead-letter-exchange": "",
+        "x-dead-letter-routing-key": "morgue",
+    }
+    client.declares("morgue")
+    client.declares("full", durable=True, arguments=full)
+    client.binds("full", "amq.fanout")
+    others = [] if alone else ["a", "b"]
+    for queue in others:
+        client.declares(queue, durable=queue == "b")
+        client.binds(queue, "amq.fanout")
+    client.publishes("", LARGE, exchange="amq.fanout", delivery_mode=mode)
+    assert [client.gets(each) for each in ("morgue", *others)] == [LARGE] * (1 + len(others))
+    synced(playbook)
+    assert playbook.broker.store is not None
+    assert not playbook.broker.store.held
+    assert spools(tmp_path) == 0
+
+
 @pytest.mark.parametrize("mode", [1, 2])
 def test_three_queues_share_one_file(playbook: Playbook, client: Client, tmp_path: Path, mode: int) -> None:
     for queue in ("a", "b", "c"):

@@ -6,6 +6,7 @@ come back by it.
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import partial
 from typing import Any
 
@@ -15,6 +16,8 @@ from flintmq.broker.exchanges.delayed_exchange import DelayedExchange
 from flintmq.broker.queues.queue import Queue
 
 from .recovered_check import ENTRY_MASK, entries_of
+
+HELD = 1 << 63
 
 
 def check_agreement(broker: Broker, channels: list[Channel]) -> None:
@@ -29,6 +32,35 @@ def check_agreement(broker: Broker, channels: list[Channel]) -> None:
         there = kept.get(owner, set())
         assert held <= there, f"{name} holds {sorted(held - there)}, which the journal does not keep for it"
         assert there <= held, f"the journal keeps {sorted(there - held)} for {name}, which does not hold them"
+    check_shares(broker, channels)
+
+
+def check_shares(broker: Broker, channels: list[Channel]) -> None:
+    """What is kept until the process ends, for several queues at once, is kept for as many as hold it."""
+    store = broker.store
+    assert store is not None
+    holding: Counter[int] = Counter()
+    for host in broker.virtual_hosts.values():
+        for queue in host.queues.values():
+            if not queue.is_stream:
+                entries = [*entries_of(queue), *entries_out(queue, channels), *entries_dying(broker, queue)]
+                for branch in host.branches.branches.values():
+                    entries += [
+                        lock.delivery.entry()
+                        for lock in branch.locks
+                        if lock.queue is queue and lock.delivery
+                    ]
+                holding.update(entry for entry in entries if entry & 1)
+        for exchange in host.exchanges.values():
+            if isinstance(exchange, DelayedExchange):
+                holding.update(each & ENTRY_MASK for each in exchange.waiting if each & 1)
+    kept = {entry: hold.queues for entry, hold in store.held.items()} | store.shared
+    kept |= {entry: 1 for entry in holding if entry < HELD and entry not in kept}
+    wrong = {
+        entry: (kept.get(entry, 0), count) for entry, count in holding.items() if kept.get(entry) != count
+    }
+    wrong |= {entry: (count, 0) for entry, count in kept.items() if entry not in holding}
+    assert not wrong, f"shares that are kept, and queues that hold one: {wrong}"
 
 
 def holders(broker: Broker, channels: list[Channel]) -> list[tuple[str, int, set[int]]]:

@@ -67,6 +67,34 @@ def test_a_history_that_has_failed_once(seeds: str, steps: int) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+SHARED = """
+from tests.simulation.shared_bodies import run_all
+print(run_all())
+"""
+
+
+def test_queues_share_a_body_whatever_raises() -> None:
+    done = run_pure("-c", SHARED)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert int(done.stdout) > 300, "hardly anything raised"
+
+
+def test_a_share_that_is_given_up_twice_is_found() -> None:
+    sabotage = """
+from flintmq.broker.streams.stream_queue import StreamQueue
+write = StreamQueue.write_spooled
+def settling(self, message):
+    try:
+        return write(self, message)
+    except Exception:
+        self.store.settle(0, message.entry)
+        raise
+StreamQueue.write_spooled = settling
+"""
+    done = run_pure("-c", sabotage + SHARED)
+    assert "shares that are kept" in done.stderr
+
+
 def test_a_group_that_is_left_open_is_found() -> None:
     sabotage = """
 from flintmq.storage.journal.appender import Group

@@ -20,6 +20,7 @@ from flintmq.broker.virtual_host cimport VirtualHost
 from flintmq.protocol.outbox cimport Output
 
 cdef Py_ssize_t SETTLED_MAX
+cdef Py_ssize_t LARGE_BYTES_MIN
 
 
 @cython.final

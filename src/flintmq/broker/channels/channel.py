@@ -51,6 +51,8 @@ log = logging.getLogger("flintmq.channel")
 
 # Deliveries that one ack settles at once, some milliseconds; more are settled in portions.
 SETTLED_MAX = 8192
+# Whether a stream takes a message is asked of larger ones alone.
+LARGE_BYTES_MIN = 4_194_304
 # Exchanges, and routing keys of them, that a channel keeps as writable where keys matter: 520 octets each.
 WRITABLE_MAX = 64
 # The method that returns a message to its publisher, by the class of the content; else basic.return.
@@ -280,8 +282,13 @@ class Channel:
             if not queues:
                 self.give_back(message, amqp.NO_CONSUMERS, "NO_CONSUMERS")
                 return 0
-        if message.traits & traits.SPOOLED:
-            refuse_too_large(queues, message.header_size + message.body_size())
+        if message.traits & traits.SPOOLED or len(message.content) > LARGE_BYTES_MIN:
+            if message.traits & traits.MOVED:  # a branch that is committed: nothing refuses it any more
+                queues = self.router.fitting(message, queues)
+                if not queues:
+                    return 0
+            else:
+                refuse_too_large(queues, message.header_size + message.body_size())
         if queues is route.queues:
             happened = self.router.enqueue(message, queues, route.owners, route.ruled)
         else:

@@ -68,11 +68,12 @@ cdef class Router:
     cdef int enqueue_transient(self, Message message, list queues) except -1
     @cython.locals(timed=cython.bint, is_refused=cython.bint, queue=Queue, rules=ActiveRules, admitted=list)
     cdef list admit(self, Message message, list queues)
+    @cython.locals(twin=Message)
+    cdef Message own_twin(self, Message message)
     @cython.locals(queue=Queue)
     cpdef bint is_refused(self, Message message, list queues) except -1
     @cython.locals(queue=Queue, found=list)
     cpdef list refusing(self, Message message, list queues)
-    @cython.locals(queue=Queue, happened=cython.int)
     cdef int enqueue_stored(self, Message message, list queues, tuple owners) except -1
     @cython.locals(queue=Queue, taken=Py_ssize_t, index=Py_ssize_t, happened=cython.int)
     cdef int enqueue_kept(self, Message message, list queues, list shown) except -1
@@ -80,7 +81,12 @@ cdef class Router:
     cpdef disown(self, Queue queue, Message message)
     @cython.locals(store=Store, queue=Queue, held=Message, owners=tuple, others=Py_ssize_t)
     cdef int enqueue_spooled(self, Message message, list queues) except -1
-    @cython.locals(happened=cython.int)
+    @cython.locals(store=Store, queue=Queue)
+    cdef hold_for_others(self, Message message, Message held, list queues, Py_ssize_t others)
+    cpdef bint is_too_large(self, Message message) except -1
+    @cython.locals(queue=Queue, left_out=list)
+    cpdef list fitting(self, Message message, list queues)
+    @cython.locals(happened=cython.int, fitting=list)
     cpdef int forward(self, Message message, list queues) except -1
     cpdef int forward_shown(self, Message message, list queues) except -1
     @cython.locals(route=Route, queues=list, queue=Queue)

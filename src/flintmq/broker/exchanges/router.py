@@ -26,6 +26,7 @@ from flintmq.broker.queues import put_flags
 from flintmq.broker.queues.queue import Queue
 from flintmq.broker.queues.queue_rules import REJECT_PUBLISH_DLX
 from flintmq.errors import ChannelFault, ProtocolMisuse
+from flintmq.storage.streams.chunk import MESSAGE_OCTETS_MAX
 from flintmq.wire import amqp, traits
 
 if TYPE_CHECKING:
@@ -379,9 +380,11 @@ class Router:
             return self.enqueue_stored(message, queues, owners)
         count = len(queues)
         message.holders = count
-        happened = 0
-        for queue in queues:
-            happened |= queue.enqueue(message)
+        if count == 1:
+            queue = queues[0]
+            happened = queue.enqueue(message)
+        else:
+            happened = self.enqueue_kept(message, queues, None)
         self.pass_work.copies += count
         self.pass_work.arrived += count
         return happened
@@ -456,10 +459,15 @@ class Router:
             if rules.settings.overflow == REJECT_PUBLISH_DLX:
                 if queue.duplicates is not None:
                     queue.duplicates.pass_by(message)
-                # A message of its own: the other queues hold the original.
-                spooled = message.traits & traits.SPOOLED
-                queue.bury_all([message if spooled else message.twin()], "maxlen")
+                queue.bury_all([self.own_twin(message)], "maxlen")
         return admitted
+
+    def own_twin(self, message: Message) -> Message:
+        """The same message for one queue, which lets go of it apart from those that get the original."""
+        twin = message.twin()
+        if message.traits & traits.SPOOLED and self.store is not None:
+            self.store.hold(twin, self.store.arrived[message], 1)
+        return twin
 
     def is_refused(self, message: Message, queues: list[Queue]) -> bool:
         """Whether each of the queues is full, and would refuse the message."""
@@ -490,18 +498,13 @@ class Router:
             if owners:
                 self.store.keep(message, owners)
         message.holders = len(queues)
-        if message.entry:
-            return self.enqueue_kept(message, queues, None)
-        happened = 0
-        for queue in queues:
-            happened |= queue.enqueue(message)
-        return happened
+        return self.enqueue_kept(message, queues, None)
 
     def enqueue_kept(self, message: Message, queues: list[Queue], shown: list[Message] | None) -> int:
-        """Puts a message that is in the store into these queues, to each as `shown` if that differs.
+        """Puts a message into these queues, to each as `shown` if that differs.
 
-        If one of them fails, it and those behind it do not hold the message: the store must not say that
-        they do.
+        If one of them fails, it and those behind it do not hold the message: the store, which has it or gets
+        it when one of the others is long, must not say that they do. So a queue that raises has not let go.
         """
         taken = 0
         happened = 0
@@ -534,7 +537,6 @@ class Router:
         store = self.store
         if store is None:
             raise ProtocolMisuse("a spooled message needs a store")
-        spool = store.arrived[message]
         owners = self.owners_of(queues) if message.traits & traits.PERSISTENT else ()
         if owners:
             store.keep_spooled(message, owners)
@@ -544,17 +546,57 @@ class Router:
             # They let go of it at other times, so it is a message of its own.
             held = message.twin()
         if others:
-            store.hold(held, spool, others)
+            self.hold_for_others(message, held, queues, others)
         shown = [message if owners and queue.number and not queue.is_stream else held for queue in queues]
         return self.enqueue_kept(message, queues, shown)
 
+    def hold_for_others(self, message: Message, held: Message, queues: list[Queue], others: int) -> None:
+        """The store holds the body for those whose message the journal does not keep."""
+        store = self.store
+        if store is None:
+            return
+        try:
+            store.hold(held, store.arrived[message], others)
+        except Exception:
+            for queue in queues:
+                self.disown(queue, message)
+            raise
+
     # Messages of the broker's own
+
+    def is_too_large(self, message: Message) -> bool:
+        """Whether no stream takes the message."""
+        return message.header_size + message.body_size() > MESSAGE_OCTETS_MAX
+
+    def fitting(self, message: Message, queues: list[Queue]) -> list[Queue]:
+        """Those of the queues that take so large a message: the very same list when all of them do.
+
+        Streams do not, and nobody waits for an answer who could be told: their copies are left out.
+        """
+        if not self.is_too_large(message):
+            return queues
+        left_out = [queue for queue in queues if queue.is_stream]
+        if not left_out:
+            return queues
+        for queue in left_out:
+            self.pass_work.fates.refused += 1
+            queue.need_tally().refused += 1
+        log.warning(
+            "a message of %d octets from exchange %r does not get to streams of vhost %r, which take %d: %s",
+            message.header_size + message.body_size(),
+            message.exchange_name(),
+            self.name,
+            MESSAGE_OCTETS_MAX,
+            ", ".join([queue.name for queue in left_out]),
+        )
+        return [queue for queue in queues if not queue.is_stream]
 
     def forward(self, message: Message, queues: list[Queue]) -> int:
         """Gives a message that is in no queue yet to these; the journal keeps it where it must.
 
         The outcome is as that of `enqueue`: full queues may have refused it. Nobody else is told, so whoever
-        lets go of an original afterwards asks `is_refused` or `refusing` before.
+        lets go of an original afterwards asks `is_refused` or `refusing` before. Streams for which it is too
+        large are left out.
 
         No consumer gets it before it is safe there (MOVED): a crash would bring it back to where it came
         from, and so a second time to where it went.
@@ -562,8 +604,11 @@ class Router:
         if not message.arrived_ms:
             message.arrived_ms = self.pass_work.now_ms
         message.traits |= traits.MOVED
+        fitting = self.fitting(message, queues)
+        if not fitting:
+            return put_flags.REFUSED
         with self.dead_letters.after():
-            happened = self.enqueue(message, queues, None, True)
+            happened = self.enqueue(message, fitting, None, True)
         if happened & put_flags.IN_STREAM and self.streams is not None:
             self.streams.moved = True
         return happened

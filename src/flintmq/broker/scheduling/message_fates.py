@@ -20,7 +20,7 @@ class MessageFates:
         self.lettered = dict.fromkeys(REASONS, 0)
         self.dropped = dict.fromkeys(REASONS, 0)
         self.undelivered = 0  # dead letters that came to no queue
-        self.refused = 0  # by full queues, each time
+        self.refused = 0  # by full queues, each time, and by streams for which it was too large
         self.lost = 0  # that the disk did not give back
         # Copies that the firehose, and events that the exchange of events had no room for.
         self.untraced = 0

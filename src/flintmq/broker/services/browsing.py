@@ -250,6 +250,8 @@ def obstacle(router: Router, message: Message, target: Queue) -> str:
     """What keeps the message from being copied or moved to the target; "" if nothing does."""
     if message.traits & traits.SPOOLED:
         return "the next message is a large one, whose body is a file of its own"
+    if target.is_stream and router.is_too_large(message):
+        return f"the next message is too large for stream '{target.name}'"
     if router.is_refused(message, [target]):
         return f"queue '{target.name}' is full"
     return ""

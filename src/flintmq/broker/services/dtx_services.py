@@ -128,7 +128,9 @@ def dtx_prepare(request: Request) -> Chore:
     branches = branches_of(request)
     xids = xids_of(request)
     for xid in xids:
-        branches.not_busy(branches.find(xid, request.user))
+        branch = branches.find(xid, request.user)
+        branches.not_busy(branch)
+        branches.not_too_large(branch)
     codes: dict[Branch, tuple[int, int]] = {}
     for xid in xids:
         branch = branches.find(xid, request.user)  # it may have ended in the steps for others
@@ -212,6 +214,7 @@ def check_targets(request: Request, found: list[Branch]) -> None:
     host = request.channel.virtual_host
     wanted: dict[Queue, tuple[int, int]] = {}
     for branch in found:
+        branches_of(request).not_too_large(branch)
         for octets, (count, size) in (branch.routes or {}).items():
             if not host.router.has_exchange_of(octets):
                 raise goes_nowhere(request, octets, count, "there is no such exchange")

@@ -342,8 +342,9 @@ class Store:
     def hold(self, message: Message, spool: Spool, queues: int) -> None:
         """Keeps the body for so many queues, until the process ends."""
         self.spools += 1
-        message.entry = entry_number.of_hold(self.spools)
-        self.held[message.entry] = HeldSpool(message, spool.share(), queues)
+        entry = entry_number.of_hold(self.spools)
+        self.held[entry] = HeldSpool(message, spool.share(), queues)
+        message.entry = entry
 
     def release(self, entry: int) -> None:
         """A queue lets go of a message that is held."""

@@ -35,11 +35,12 @@ cdef class StreamQueue(Queue):
     cdef bint reads_later
 
     cpdef Py_ssize_t message_count(self) noexcept
-    @cython.locals(happened=cython.int)
+    @cython.locals(spooled=cython.uint, happened=cython.int)
     cpdef int enqueue(self, Message message) except -1
     @cython.locals(builder=ChunkBuilder, value=bytes, fill=Py_ssize_t)
     cdef int write(self, Message message, bytes content) except -1
-    cpdef int enqueue_spooled(self, Message message) except -1
+    @cython.locals(content=bytes)
+    cpdef int write_spooled(self, Message message) except -1
     cpdef bint can_take_now(self, Message message)
     cpdef mark(self)
     cdef int go_on_feeding(self) except -1

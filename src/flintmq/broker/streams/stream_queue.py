@@ -9,6 +9,7 @@ from there on. Acks only give it credit for more. What comes back unsettled is r
 from __future__ import annotations
 
 import logging
+from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -28,7 +29,7 @@ from flintmq.broker.streams.stream_arguments import (
     refused,
 )
 from flintmq.broker.streams.stream_reader import StreamReader
-from flintmq.errors import ConnectionFault, ProtocolMisuse, StorageFault
+from flintmq.errors import ConnectionFault, ProtocolMisuse, StorageFault, UnreadableFault
 from flintmq.storage.streams.chunk import CHUNK_OCTETS
 from flintmq.wire import amqp, traits
 from flintmq.wire.tables import FieldTable
@@ -104,13 +105,13 @@ class StreamQueue(Queue):
     # Publishing
 
     def enqueue(self, message: Message) -> int:
-        if message.traits & traits.SPOOLED:
-            return self.enqueue_spooled(message)
-        happened = self.write(message, message.content)
-        # The log has it: another queue may have spilled the message for all of them.
-        message.holders -= 1
+        spooled = message.traits & traits.SPOOLED
+        happened = self.write_spooled(message) if spooled else self.write(message, message.content)
+        # Nothing but this gives up the stream's share of a file, or of what another queue has spilled for all
+        # of them. Where anything fails before, the router does it instead.
         if entry_number.is_transient(message.entry) and self.store is not None:
             self.store.settle(0, message.entry)
+        message.holders -= 1
         return happened
 
     def write(self, message: Message, content: bytes) -> int:
@@ -139,22 +140,21 @@ class StreamQueue(Queue):
                 return put_flags.IN_STREAM | put_flags.CONGESTED
         return put_flags.IN_STREAM
 
-    def enqueue_spooled(self, message: Message) -> int:
-        """The log has the body too: the file is not needed any more."""
+    def write_spooled(self, message: Message) -> int:
+        """The same with the body from its file. What the disk does not give is refused, and others get it."""
         if self.store is None:
             raise ProtocolMisuse("a spooled message needs a store")
-        body = self.store.body_of(message)
-        if body is None:
-            return 0
         try:
-            return self.write(message, message.content + body.read(0, body.octets))
-        except StorageFault as fault:
+            body = self.store.body_of(message)
+            if body is None:
+                return put_flags.REFUSED
+            with closing(body):
+                content = message.content + body.read(0, body.octets)
+        except (StorageFault, UnreadableFault) as fault:
             log.error("a message for %s is lost: %s", self.what, fault)
             self.pass_work.fates.lost += 1
-            return 0
-        finally:
-            body.close()
-            self.store.settle(0, message.entry)
+            return put_flags.REFUSED
+        return self.write(message, content)
 
     def can_take_now(self, message: Message) -> bool:
         return bool(self.consumers)

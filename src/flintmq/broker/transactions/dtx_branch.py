@@ -85,6 +85,7 @@ class Branch:
         "has_further_keys",
         "involved",
         "is_own",
+        "large",
         "life",
         "locks",
         "manifest",
@@ -134,6 +135,8 @@ class Branch:
         # By exchange and routing key: how many messages, and the octets of their bodies. None: too many.
         self.routes: dict[bytes, tuple[int, int]] | None = {}
         self.has_further_keys = False  # some of its messages name further routing keys
+        # Messages that are too large for streams: route, further keys, octets. Not known after a restart.
+        self.large: list[tuple[bytes, list[str], int]] = []
         # Known when it is committed: messages that went to no queue, and that a queue did not take.
         self.unrouted = self.refused = 0
         self.settling: deque[tuple[DtxWork, Settlement, Delivery]] = deque()
@@ -217,6 +220,7 @@ class Branch:
         self.works = []
         self.octets = self.operations = 0
         self.routes = {}
+        self.large = []
 
     def set_alarm(self, alarm: Alarm | None) -> None:
         if self.alarm is not None:

@@ -16,7 +16,9 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from flintmq.auth import Tag
+from flintmq.broker.messages import cc_bcc
 from flintmq.broker.messages.published import headers_of
+from flintmq.broker.streams.stream_arguments import refuse_too_large
 from flintmq.broker.transactions.dtx_branch import ANY_LIFE, Branch, BranchState, Lock, Settlement
 from flintmq.broker.transactions.dtx_completion import BranchCompletion
 from flintmq.broker.transactions.dtx_journal import Marker, marker_key, put_manifest, put_marker
@@ -225,6 +227,9 @@ class Branches:
         if branch.octets + octets > self.limits.branch_bytes_max and not branch.is_own:
             raise too_much(f"over {self.limits.branch_bytes_max} octets in branch {branch.xid}")
         self.count(branch, 1)
+        if self.router.is_too_large(message):
+            further = cc_bcc.keys_of(message) if message.traits & traits.HAS_COPIES else []
+            branch.large.append((message.route, further, message.header_size + message.body_size()))
         if self.store is None:
             branch.messages.append(message)
         else:
@@ -290,7 +295,18 @@ class Branches:
         if branch.is_empty():
             self.drop(branch)
             return amqp.XA_RDONLY
+        self.not_too_large(branch)
         return None
+
+    def not_too_large(self, branch: Branch) -> None:
+        """A fault if it has a message too large for a stream that it may come to; the branch stays as it is.
+
+        A stream that is bound later, when nobody can be told, does not get it (Router.fitting).
+        """
+        for octets, further, size in branch.large:
+            if self.router.has_exchange_of(octets):
+                route = self.router.route_of(octets)
+                refuse_too_large(self.router.reachable(route, further), size)
 
     def ended_meanwhile(self, branch: Branch) -> int:
         """The XA code of a branch that a rollback or the end of a channel has met while it was PREPARING."""
@@ -413,6 +429,8 @@ class Branches:
             raise wrong_state(f"branch {branch.xid} is {branch.state_text()}: commit it without one-phase")
         if not one_phase and branch.state is not BranchState.PREPARED:
             raise wrong_state(f"branch {branch.xid} is not prepared: prepare it, or commit with one-phase")
+        if one_phase:
+            self.not_too_large(branch)
         return None
 
     def commit_all(self, branches: list[Branch], write_more: Callable[[], None] | None = None) -> int:

@@ -416,9 +416,12 @@ class BranchCompletion:
         """Counts what goes nowhere, as far as the route tells: some exchanges decide by the message."""
         if route.by_headers:
             return
+        is_large = self.router.is_too_large(message)
         if not route.queues:
             branch.unrouted += 1
-        elif route.ruled and any(queue.lacks_room([message]) for queue in route.queues):
+        elif (is_large and any(queue.is_stream for queue in route.queues)) or (
+            route.ruled and any(queue.lacks_room([message]) for queue in route.queues)
+        ):
             branch.refused += 1
 
     # What was settled

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from memory.watched import MIB, STALL_S, Watched, deafen, discard, pour, publication
+from memory.watched import BAR_BYTES, LIMIT_BYTES, MIB, STALL_S, Watched, deafen, discard, pour, publication
 from peer import Peer
 
 from flintmq.client import connect
@@ -170,6 +170,28 @@ def test_a_delayed_exchange(start: Any) -> None:
             ),
         )
         pour(broker.connect(), flood("late", headers={"x-delay": 3_600_000}))
+        end(broker)
+
+
+def test_a_commit_to_many_queues(start: Any) -> None:
+    """It waits until there is memory for the rest of it."""
+    with start() as broker:
+        owner = fan(broker, 3000, durable=True)
+        publisher = Peer.connect(broker.port, capabilities=())
+        broker.loads.callback(publisher.abort)
+        publisher.socket.settimeout(30.0)
+        publisher.open(1)
+        publisher.call(1, methods.TxSelect())
+        for _ in range(20):
+            publisher.raw(publication(b"x", "all", delivery_mode=2) * 100)
+        publisher.send(1, methods.TxCommit())
+        deadline_s = time.monotonic() + 20
+        while broker.rss_bytes() < LIMIT_BYTES and time.monotonic() < deadline_s:
+            time.sleep(0.05)  # the process is looked at from outside
+        time.sleep(4)  # and what would be too much comes in that time
+        assert broker.peak_bytes() < BAR_BYTES
+        owner.send(1, *(methods.QueueDelete(queue=f"q{number}", no_wait=True) for number in range(3000)))
+        publisher.expect(1, methods.TxCommitOk)
         end(broker)
 
 

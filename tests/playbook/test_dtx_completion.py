@@ -28,6 +28,7 @@ from playbook.branches import (
 )
 from playbook.dialogue import Client, Playbook
 
+from flintmq.broker.transactions import dtx_completion
 from flintmq.broker.transactions.xid import Xid
 from flintmq.clock import Clock
 from flintmq.config import parse
@@ -178,6 +179,45 @@ def pass_time(playbook: Playbook, clock: SettableClock, seconds: float) -> None:
     clock.ahead_s += seconds
     playbook.broker.timetable.run()
     playbook.finish_pass()
+
+
+def test_a_commit_to_many_queues_waits_while_memory_is_full(
+    playbook: Playbook,
+    clock: SettableClock,
+    worker: Client,
+    witness: Client,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What another one has settled leaves its queue all the same: that gives memory back."""
+    monkeypatch.setattr(dtx_completion, "PORTION_COPIES", 3)
+    settled_in_branch(worker, SETTLING["ack"])
+    other = playbook.client()
+    select(other)
+    for queue in ("r", "s"):
+        other.declares(queue)
+        other.binds(queue, "amq.fanout")
+    other >> start(X2)
+    other << started()
+    other.publishes("", b"1", b"2", exchange="amq.fanout")
+    other >> end(X2)
+    other << ended()
+    pass_work = playbook.broker.pass_work
+    pass_work.is_memory_full = lambda: True
+    other >> commit(X2, one_phase=True)
+    outcomes = playbook.broker.virtual_hosts["/"].branches.outcomes
+    outcomes.group_settled_max = 0
+    worker >> commit(one_phase=True)
+    assert [len(branch.locks) for branch in outcomes.decided] == [0, 1]
+    pass_time(playbook, clock, 60)
+    assert [len(branch.locks) for branch in outcomes.decided] == [0, 0]
+    pass_time(playbook, clock, 60)
+    assert [witness.gets_all(queue) for queue in ("r", "s")] == [[], []]
+    pass_work.is_memory_full = lambda: False
+    for _ in range(3):
+        pass_time(playbook, clock, 1)
+    assert [witness.gets_all(queue) for queue in ("r", "s")] == [[b"1", b"2"]] * 2
+    other << committed()
+    worker << committed()
 
 
 def timeout_of(client: Client) -> int:

@@ -12,7 +12,8 @@ from playbook.dialogue import Carried, Client, Playbook, carrying
 
 from flintmq.broker.broker import Broker
 from flintmq.broker.exchanges import delayed_exchange
-from flintmq.broker.exchanges.recent_history_exchange import HISTORY_BYTES_MAX
+from flintmq.broker.exchanges.recent_history_exchange import HISTORY_BYTES_MAX, STEP_COPIES
+from flintmq.broker.scheduling.pass_work import MEMORY_PAUSE_MS
 from flintmq.clock import Clock
 from flintmq.config import Config
 from flintmq.wire import methods
@@ -269,6 +270,22 @@ def test_history_takes_so_much_memory(client: Client) -> None:
 
 
 LONG = 1000
+
+
+def test_the_past_waits_while_memory_is_full(client: Client, playbook: Timed) -> None:
+    past = long_past(client)
+    client.declares("q")
+    pass_work = playbook.broker.pass_work
+    pass_work.is_memory_full = lambda: True
+    client >> methods.QueueBind(queue="q", exchange="x")
+    for _ in range(5):
+        playbook.wait(MEMORY_PAUSE_MS)
+        client.hears_nothing()
+    assert counts(playbook.client(), "q")[0] <= STEP_COPIES
+    pass_work.is_memory_full = lambda: False
+    playbook.wait(MEMORY_PAUSE_MS)
+    client << methods.QueueBindOk()
+    assert client.gets_all("q") == past
 
 
 def long_past(client: Client) -> list[bytes]:
@@ -552,6 +569,40 @@ def test_through_another_exchange(client: Client, playbook: Timed) -> None:
     assert counts(client, "q", "now") == [0, 1]
     playbook.wait(10)
     assert counts(client, "q", "now") == [1, 2], "the way back leads past it, and not in again"
+
+
+def test_what_is_due_to_many_queues_comes_in_portions(
+    client: Client, playbook: Timed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many copies as one portion has, and those of one message more."""
+    monkeypatch.setattr(delayed_exchange, "RELEASED_COPIES", 7)
+    delayed(client, "fanout")
+    queues(client, "x", "r", "s", "t")
+    sent = [b"%d" % number for number in range(10)]
+    for body in sent:
+        send(client, "x", "k", body, x_delay=10)
+    found = []
+    for _ in range(8):
+        playbook.wait(10)
+        found.append(counts(client, "t")[0])
+    assert found == [2, 4, 6, 8, 10, 10, 10, 10]
+    assert [client.gets_all(queue) for queue in "qrst"] == [sent] * 4
+    assert playbook.broker.timetable.next_due_ms() is None
+
+
+def test_nothing_is_due_while_memory_is_full(client: Client, playbook: Timed) -> None:
+    delayed(client)
+    pass_work = playbook.broker.pass_work
+    pass_work.is_memory_full = lambda: True
+    for body in (b"1", b"2"):
+        send(client, "x", "k", body, x_delay=10)
+    for _ in range(50):
+        playbook.wait(10)
+    assert counts(client, "q") == [0]
+    pass_work.is_memory_full = lambda: False
+    send(client, "x", "k", b"3", x_delay=10)
+    playbook.wait(MEMORY_PAUSE_MS)
+    assert client.gets_all("q") == [b"1", b"2", b"3"]
 
 
 @pytest.mark.parametrize(

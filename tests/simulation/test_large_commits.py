@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from flintmq.broker.scheduling import pass_work
 from flintmq.broker.transactions import dtx_branch, dtx_completion, transaction
 from flintmq.broker.transactions.xid import Xid
 from flintmq.config import Dtx
@@ -102,6 +103,28 @@ def test_the_power_fails_at_any_write() -> None:
         assert not bench.broker.virtual_hosts["/"].branches.branches
         ends.add(bool(found))
     assert ends == {False, True}
+
+
+def test_it_waits_while_memory_is_full_and_after_a_crash_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench()
+    client = opened(bench)
+    queue = bench.broker.virtual_hosts["/"].queues["q"]
+    bench.broker.pass_work.is_memory_full = lambda: queue.message_count() > 0
+    client.say(1, methods.TxCommit())
+    settle(bench)
+    found = queue.message_count()
+    assert 0 < found < COUNT
+    assert not client.written()
+    monkeypatch.setattr(pass_work, "never", lambda: True)
+    bench.disk.crash()
+    bench.open()
+    settle(bench)
+    queue = bench.broker.virtual_hosts["/"].queues["q"]
+    assert queue.message_count() == found
+    bench.broker.pass_work.is_memory_full = lambda: False
+    settle(bench)
+    client = bench.client()
+    assert (bodies(client, "q"), bodies(client, "in")) == (numbered(), [])
 
 
 @pytest.mark.parametrize("steps", range(8))

@@ -574,6 +574,24 @@ def delete_delaying(scene: Scene, count: int) -> Work:
     return work
 
 
+def due_to_many(scene: Scene, count: int) -> Work:
+    """A hundredth of as many delayed messages, due at the same time, to 2,000 queues each."""
+    arguments = {"x-delayed-type": "fanout"}
+    scene.peer.call(1, methods.ExchangeDeclare(exchange="x", type="x-delayed-message", arguments=arguments))
+    found = names("q", 2000)
+    declare(scene, len(found))
+    scene.send(scene.peer, (methods.QueueBind(queue=each, exchange="x", no_wait=True) for each in found))
+    due_ms = int(time.time() * 1000) + 2000
+    scene.publish(scene.peer, count // 100, "", exchange="x", headers={"x-deliver-at": due_ms})
+
+    def work() -> None:
+        last = methods.QueueDeclare(queue=found[-1], passive=True)
+        while scene.peer.call(1, last).message_count < count // 100:
+            time.sleep(0.05)  # nobody is told when what was due has been routed
+
+    return work
+
+
 def leased(scene: Scene, count: int) -> tuple[Peer, dict[str, object]]:
     """A connection to ask with, and what names a lease of a queue `q` that lasts."""
     scene.peer.call(1, methods.QueueDeclare(queue="q", durable=True))
@@ -741,6 +759,7 @@ OPERATIONS: dict[str, Prepare] = {
     "dead letters, refused": letter_storm("reject-publish-dlx"),
     "dead letters, to many queues": letters_to_many,
     "exchange.delete, delaying": delete_delaying,
+    "delayed messages, many queues": due_to_many,
     "queue.lease": lease,
     "lease.read": lease_read,
     "lease.ack": lease_ack,

@@ -145,6 +145,7 @@ class Server:
         self.heartbeats = Heartbeats(loop, self.scheduler)
         self.readiness = readiness(loop, self.scheduler)
         self.alarm = MemoryAlarm(config)
+        self.broker.pass_work.is_memory_full = self.is_memory_full
         self.relief = Relief(self)
         self.listeners: list[Listener] = []
         self.http_listeners: list[FieldTable] = []  # of the management process
@@ -384,6 +385,10 @@ class Server:
     def look_again(self) -> None:
         """Before something is refused: the last look at memory may be half a second ago."""
         self.broker.pass_work.is_critical = self.alarm.critical.look(self.alarm.used_bytes())
+
+    def is_memory_full(self) -> bool:
+        """Before the broker puts more of its own messages into queues, for the same reason."""
+        return self.alarm.alarm.look(self.alarm.used_bytes())
 
     def note_blocked(self, link: Link, reason: str) -> None:
         """For those who list connections."""

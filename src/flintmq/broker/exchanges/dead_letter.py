@@ -68,8 +68,6 @@ WAITING_BYTES_MAX = 4_194_304
 WAITING_FULL = 16
 ROOM_CROWDED = 2
 ROOM = 1 << 30
-# While memory is critical no letters are made; so much later they are tried again.
-CRITICAL_MS = 100
 # The log tells so often that letters in cycles are dropped.
 WARNING_MS = 60_000
 # A letter that a bug has kept from leaving is tried again so much later, and so often; then the message is
@@ -222,18 +220,19 @@ class DeadLetters:
                     self.waiting_bytes -= len(following[1].content)
                     self.bury_next(*following)
 
-    def set_alarm(self) -> None:
+    def set_alarm(self, wait_ms: int = 1) -> None:
         """Those that wait are sent in portions, in turn with whatever else is due."""
         if self.waiting and not self.is_due:
             self.is_due = True
-            pass_work = self.router.pass_work
-            pause_ms = CRITICAL_MS if pass_work.is_critical else 1  # at 0 it would be ahead of all others
-            pass_work.timetable.at(pass_work.timetable.now_ms() + pause_ms, self.go_on)
+            timetable = self.router.pass_work.timetable
+            timetable.at(timetable.now_ms() + wait_ms, self.go_on)  # at 0 it would be ahead of all others
 
     def go_on(self) -> None:
         self.is_due = False
-        self.run()
-        self.set_alarm()  # where somebody else is at work
+        pause_ms = self.router.pass_work.pause_ms()
+        if not pause_ms:
+            self.run()
+        self.set_alarm(max(pause_ms, 1))  # also where somebody else is at work
 
     @contextmanager
     def grouped(self) -> Iterator[None]:

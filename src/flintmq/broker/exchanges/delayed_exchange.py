@@ -51,6 +51,8 @@ WAITING_MAX = 4_000_000
 # Released in one go, as one group of the journal; then others have their turn.
 RELEASED_MESSAGES = 64
 RELEASED_MESSAGES_MAX = 1024
+# Of what goes to many queues each so many copies, and those of one message more.
+RELEASED_COPIES = 8192
 # One that a bug or a full queue has kept from leaving is tried again so much later. Those that full queues
 # keep are tried a millisecond apart: however many they are, that is a thousand in a second.
 AGAIN_MS = 1000
@@ -63,7 +65,18 @@ _ENTRY_MASK = (1 << _ENTRY_BITS) - 1
 class DelayedExchange(WrappingExchange):
     """Routes as the kind that `x-delayed-type` names, later."""
 
-    __slots__ = ("again_ms", "alarm", "alarm_ms", "full", "given", "kept_here", "made", "owners", "waiting")
+    __slots__ = (
+        "again_ms",
+        "alarm",
+        "alarm_ms",
+        "full",
+        "given",
+        "kept_here",
+        "made",
+        "owners",
+        "portion",
+        "waiting",
+    )
     type = "x-delayed-message"
     type_argument = "x-delayed-type"
     type_default = None
@@ -76,6 +89,7 @@ class DelayedExchange(WrappingExchange):
         self.alarm_ms = 0
         self.kept_here: dict[int, Message] = {}  # without a store: by what stands for the entry
         self.made = 0
+        self.portion = RELEASED_MESSAGES  # as many as may leave together, by what the last ones came to
         self.again_ms = 0  # when the last of those is tried again that full queues keep
         self.full: set[str] = set()  # names of queues that keep some, which the log was told of
         # By entry: names of the queues that have the message, while others are full. After a restart nobody
@@ -164,10 +178,10 @@ class DelayedExchange(WrappingExchange):
         self.wake_at(due_ms)
         heapq.heappush(self.waiting, due_ms << _ENTRY_BITS | entry)
 
-    def wake_for_first(self) -> None:
+    def wake_for_first(self, wait_ms: int = 1) -> None:
         """Others have their turn before what is due already."""
         if self.waiting:
-            soon_ms = self.router.pass_work.timetable.now_ms() + 1
+            soon_ms = self.router.pass_work.timetable.now_ms() + wait_ms
             self.wake_at(max(self.waiting[0] >> _ENTRY_BITS, soon_ms))
 
     def wake_at(self, due_ms: int) -> None:
@@ -183,40 +197,58 @@ class DelayedExchange(WrappingExchange):
     # Going out
 
     def release_due(self) -> None:
-        """Routes what is due; of very many only some, and the others a millisecond later."""
+        """Routes what is due; of very many only some, and the others a millisecond later.
+
+        While memory is full, or the disk behind, all of it waits.
+        """
         self.alarm = None
-        now_ms = self.router.pass_work.timetable.now_ms()
+        pass_work = self.router.pass_work
+        now_ms = pass_work.timetable.now_ms()
+        pause_ms = pass_work.pause_ms()
+        copies_max = pass_work.copies + RELEASED_COPIES
         released = 0
         try:
-            while released < RELEASED_MESSAGES_MAX:
-                entries = self.take_due(now_ms)
-                if not entries:
+            while not pause_ms and released < RELEASED_MESSAGES_MAX and pass_work.copies <= copies_max:
+                taken = self.take_due(now_ms)
+                if not taken:
                     return
-                released += len(entries)
-                self.release_or_put_off(entries)
+                released += len(taken)
+                self.release_some(taken, copies_max)
         finally:
-            self.wake_for_first()
+            self.wake_for_first(max(pause_ms, 1))
 
     def take_due(self, now_ms: int) -> list[int]:
-        """One portion, the first of them last."""
-        entries: list[int] = []
+        """One portion as it waits here, the first of them last."""
+        taken: list[int] = []
         waiting = self.waiting
-        while len(entries) < RELEASED_MESSAGES and waiting and waiting[0] >> _ENTRY_BITS <= now_ms:
-            entries.append(heapq.heappop(waiting) & _ENTRY_MASK)
-        entries.reverse()
-        return entries
+        while len(taken) < self.portion and waiting and waiting[0] >> _ENTRY_BITS <= now_ms:
+            taken.append(heapq.heappop(waiting))
+        taken.reverse()
+        return taken
 
-    def release_or_put_off(self, entries: list[int]) -> None:
+    def release_some(self, taken: list[int], copies_max: int) -> None:
+        """As many of these as may leave; the others wait on in their places."""
+        entries = [each & _ENTRY_MASK for each in taken]
         try:
-            self.release(entries)
+            self.release(entries, copies_max)
+            left = len(entries)
+            for each in taken[:left]:
+                heapq.heappush(self.waiting, each)
+            entries.clear()
         finally:
             self.put_off_all(entries)  # what a bug has kept from leaving
+        # All that is taken is read from disk.
+        self.portion = len(taken) - left if left else min(2 * self.portion, RELEASED_MESSAGES)
 
-    def release(self, entries: list[int]) -> None:
-        """From the end of `entries` on, which loses each entry that has left or was put off."""
+    def release(self, entries: list[int], copies_max: int) -> None:
+        """From the end of `entries` on, which loses each entry that has left or was put off.
+
+        So many copies of messages, and those of one message more.
+        """
+        pass_work = self.router.pass_work
         store: Store | None = self.router.store
         if store is None:
-            while entries:
+            while entries and pass_work.copies <= copies_max:
                 self.let_out(entries[-1], self.kept_here[entries[-1]])
                 entries.pop()
             return
@@ -231,6 +263,8 @@ class DelayedExchange(WrappingExchange):
         # not durable they are here no more, and damage to a group would cost them all.
         with store.journal.group() if self.number else nullcontext():
             for message in messages:
+                if pass_work.copies > copies_max:
+                    break
                 self.let_out(entries[-1], message)
                 entries.pop()
             self.router.secure_streams()

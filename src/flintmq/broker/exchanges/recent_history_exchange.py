@@ -104,7 +104,6 @@ class RecentHistoryExchange(WrappingExchange):
 
         What the exchange forgets meanwhile is the past no longer.
         """
-        store = self.router.store
         number = copies = octets = 0
         try:
             while self.handing_over.get(binding) is waiting:
@@ -120,17 +119,27 @@ class RecentHistoryExchange(WrappingExchange):
                     octets += len(message.content)
                     if copies >= STEP_COPIES or octets >= STEP_BYTES:
                         copies = octets = 0
-                        is_behind = store is not None and store.is_behind()
-                        yield partial(store.when_synced, store.last()) if is_behind else None
+                        yield from self.turn_of_others(binding, waiting)
                 copies += 1  # one that goes nowhere has been routed too
                 if copies >= STEP_COPIES:
                     copies = octets = 0
-                    yield None
+                    yield from self.turn_of_others(binding, waiting)
         finally:
             if self.handing_over.get(binding) is waiting:
                 del self.handing_over[binding]
             for callback in waiting:
                 callback()
+
+    def turn_of_others(self, binding: Binding, waiting: list[Callable[[], None]]) -> Chore:
+        """The end of a step. The next one waits for the disk, and for memory."""
+        yield None
+        pass_work = self.router.pass_work
+        while self.handing_over.get(binding) is waiting and (pause_ms := pass_work.pause_ms()):
+            yield partial(self.call_later, pause_ms)
+
+    def call_later(self, wait_ms: int, callback: Callable[[], None]) -> None:
+        timetable = self.router.pass_work.timetable
+        timetable.at(timetable.now_ms() + wait_ms, callback)
 
     def queues_for(self, binding: Binding, message: Message) -> Iterator[list[Queue]]:
         """The queues that a message of the past goes to, some at a time, without those that are deleted."""

@@ -41,6 +41,7 @@ cdef class PassWork:
     cdef readonly long long now_ms
     cdef public bint is_short
     cdef public bint is_critical
+    cdef public object is_memory_full
     cdef public long long hoard_bytes_max
     cdef readonly dict hoarders
     cdef public Py_ssize_t transaction_bytes_max
@@ -65,5 +66,6 @@ cdef class PassWork:
     cpdef int charge_offers(self) noexcept
     cpdef int end_portion(self) noexcept
     cpdef bint is_laden(self) noexcept
+    cpdef int pause_ms(self) except -1
     cpdef bint is_turn_of_chores(self)
     cpdef bint has_work(self)

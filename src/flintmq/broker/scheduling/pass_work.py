@@ -42,6 +42,9 @@ COPIES_MIN = 32
 # Buckets: turns of the event loop, 100 us to 3.3 s; times in queues, 1 ms to 4.7 hours.
 TURN_BUCKETS = (100, 2, 16)
 WAIT_BUCKETS = (1000, 4, 13)
+# What the broker does of its own accord pauses so long before it looks again: for memory, and for the disk.
+MEMORY_PAUSE_MS = 100
+DISK_PAUSE_MS = 5
 # Held in memory until commit: 256 MiB of content for one channel. Spooled bodies do not count.
 TRANSACTION_BYTES_MAX = 268_435_456
 
@@ -84,6 +87,11 @@ class CrowdedLetters(Protocol):
     def when_room(self, callback: Callable[[], None]) -> None: ...
 
 
+def never() -> bool:
+    """Where nobody limits memory."""
+    return False
+
+
 class PassWork:
     """Queues with messages for ready consumers, channels with publishes to confirm, consumers to be told."""
 
@@ -107,6 +115,7 @@ class PassWork:
         "hoard_bytes_max",
         "hoarders",
         "is_critical",
+        "is_memory_full",
         "is_promised",
         "is_short",
         "lost_consumers",
@@ -168,6 +177,8 @@ class PassWork:
         # consumer with so much unacked gets nothing more. Critical: whatever takes more memory is refused.
         self.is_short = False
         self.is_critical = False
+        # Looks whether so much is in use that publishers have to wait.
+        self.is_memory_full: Callable[[], bool] = never
         self.hoard_bytes_max = 0
         self.hoarders: dict[WaitingConsumer, None] = {}
         self.transaction_bytes_max = TRANSACTION_BYTES_MAX
@@ -255,6 +266,16 @@ class PassWork:
     def is_laden(self) -> bool:
         """Whether what is being read now has brought so much that others should have their turn."""
         return self.copies > self.copies_max
+
+    def pause_ms(self) -> int:
+        """How long the broker itself is to put no more messages into queues; 0 if it may.
+
+        Asked before each portion of what nobody has to publish any more, and a fanout makes many copies of:
+        delayed messages that are due, those of a large commit, the past that a new binding gets.
+        """
+        if self.is_memory_full():
+            return MEMORY_PAUSE_MS
+        return DISK_PAUSE_MS if self.behind else 0
 
     def is_turn_of_chores(self) -> bool:
         """Whether a pass is for chores too: where it has something to hand out they wait for the next one."""

@@ -103,7 +103,9 @@ class BranchCompletion:
             return True
         if sum(map(Branch.published, branches)) > GROUP_MESSAGES_MAX:
             return True
-        return sum(map(self.copies_of, branches)) > GROUP_COPIES_MAX
+        # While memory is full what makes many copies waits, see `next_branch`.
+        most = PORTION_COPIES if self.router.pass_work.is_memory_full() else GROUP_COPIES_MAX
+        return sum(map(self.copies_of, branches)) > most
 
     def is_much_settled(self, branches: list[Branch]) -> bool:
         """Whether what they have settled is too much for one pass. What is requeued goes back in portions."""
@@ -248,7 +250,11 @@ class BranchCompletion:
         store = self.store
         if not self.decided:
             return
-        branch = self.decided[0]
+        pause_ms = self.router.pass_work.pause_ms()
+        branch = self.next_branch(pause_ms > 0)
+        if branch is None:
+            self.go_on(pause_ms)
+            return
         if store is not None and branch.manifest > store.synced:
             store.when_synced(branch.manifest, self.go_on)
             return
@@ -264,7 +270,7 @@ class BranchCompletion:
                     self.settle_some(branch)
                 elif branch.published():
                     self.hand_over(branch, self.portion_bytes, PORTION_MESSAGES, PORTION_COPIES)
-                is_all = not branch.locks and not branch.published()
+                is_all = branch is self.decided[0] and not branch.locks and not branch.published()
                 # Else a torn write could leave the end of the branch, and not what was handed over before.
                 is_over = is_all and self.handed_over <= synced
                 if is_over:
@@ -286,6 +292,14 @@ class BranchCompletion:
             store.when_synced(self.handed_over, self.go_on)
         else:
             self.go_on()
+
+    def next_branch(self, is_paused: bool) -> Branch | None:
+        """Whose turn it is: the first one's. In a pause nothing is handed over, but what was settled frees
+        memory, and does not wait for those before it."""
+        first = self.decided[0]
+        if not is_paused or first.locks or not first.published():
+            return first
+        return next((branch for branch in self.decided if branch.locks), None)
 
     def when_applied(self, branches: list[Branch], callback: Callable[[], None]) -> None:
         """Calls back when all that these have published is in its queues, and all that they have settled has

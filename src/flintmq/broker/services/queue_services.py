@@ -240,8 +240,9 @@ class ReplyRows:
     def reply(self, results: dict[str, int]) -> Iterator[None]:
         """Answers, in portions where it is large; `results` have the number to go on after, `last`."""
         now_ms = self.request.broker.timetable.now_ms()
-        pieces = lay_out(self.taken, results["last"] + 1, self.chosen, now_ms)
-        return self.request.reply_in_pieces({"count": len(self.taken), **results}, pieces)
+        taken, self.taken = self.taken, []  # the pieces alone hold the messages from here on
+        pieces = lay_out(taken, results["last"] + 1, self.chosen, now_ms)
+        return self.request.reply_in_pieces({"count": len(taken), **results}, pieces)
 
 
 def chosen_columns(request: Request) -> list[str]:

@@ -31,6 +31,7 @@ from flintmq.broker.scheduling.errands import attend
 from flintmq.broker.services import acting, arguments
 from flintmq.errors import PeerFault, ProtocolMisuse, ServiceFault, StorageFault, reply_text
 from flintmq.wire import amqp, traits
+from flintmq.wire.columns import Octets
 from flintmq.wire.properties import BasicProperties, decode_basic_properties, encode_properties
 from flintmq.wire.tables import FieldTable, FieldValue, encode_value
 
@@ -164,10 +165,11 @@ class Request:
             fits = properties.headers is results
             self.send(composed("", self.reply_to, properties, body if fits else b""))
 
-    def reply_in_pieces(self, results: FieldTable, pieces: list[bytes]) -> Iterator[None]:
+    def reply_in_pieces(self, results: FieldTable, pieces: list[Octets]) -> Iterator[None]:
         """The same with a body that may be large, which is put together some at a time.
 
-        For services that change nothing: the body is not kept for those who ask again.
+        For services that change nothing: the body is not kept for those who ask again. Takes each piece out
+        of the list, so that it is in memory only once.
         """
         properties = self.properties_of(results)
         if not self.reply_to or properties.headers is not results:
@@ -176,8 +178,9 @@ class Request:
         header = header_of(properties, sum(map(len, pieces)))
         content = BytesIO()
         octets = content.write(header)
-        for piece in pieces:
-            octets += content.write(piece)
+        pieces.reverse()
+        while pieces:
+            octets += content.write(pieces.pop())
             if octets > PIECES_BYTES:
                 octets = 0
                 yield

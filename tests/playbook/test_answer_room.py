@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 from playbook.dialogue import Carried, Client, carrying
 from playbook.hourglass import TimedPlaybook
@@ -179,3 +181,21 @@ def test_answers_are_smaller_while_memory_is_short(timed: TimedPlaybook) -> None
     headers, octets = answer(client)
     assert (headers["count"], headers["more"]) == (1, True), "a message is never too large"
     assert octets > BODY_BYTES
+
+
+def test_an_answer_is_in_memory_once_beside_its_messages() -> None:
+    playbook = TimedPlaybook()
+    client = asker(playbook)
+    client.declares("big")
+    for _ in range(7):
+        client.publishes("big", bytes(1_000_000))
+    peek(client)  # what is loaded for the first one
+    answer(client)
+    tracemalloc.start()
+    try:
+        peek(client)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert 7_000_000 < peak < 9_500_000
+    assert answer(client)[0]["count"] == 7

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from contextlib import suppress
 from typing import Any
 
@@ -15,6 +16,8 @@ from peer import Peer, encode_frame
 from flintmq.wire import amqp, methods
 from flintmq.wire.methods import Method, encode_method
 
+# How long the broker is left with requests.
+LOAD_S = 4.0
 # A table of 8 KiB, all of it fields without a value: the most objects for the octets.
 FIELDS = {f"{number:x}": None for number in range(1000)}
 
@@ -179,6 +182,61 @@ def test_requests_whose_answers_nobody_reads(start: Any) -> None:
                 [frames(methods.BasicConsume(queue="amq.rabbitmq.reply-to", no_ack=True)), asked * 20],
                 0.05,
             )
+        end(broker)
+
+
+LARGE = {
+    "queue.peek": {"queue": "big", "max-bytes": 64_000_000},
+    "lease.read": {"queue": "big", "consumer": "reader", "epoch": 1, "max-bytes": 60_000_000},
+    "stream.fetch": {"stream": "log", "max-bytes": 16_000_000},
+}
+
+
+def hold_large(owner: Peer) -> None:
+    """A queue, a lease of one and a stream, each with 58 MB of messages."""
+    owner.call(1, methods.QueueDeclare(queue="big", durable=True))
+    owner.call(1, methods.QueueDeclare(queue="log", durable=True, arguments={"x-queue-type": "stream"}))
+    owner.call(1, methods.QueueDeclare(queue="leased", exclusive=True))
+    for key in ("big", "log"):
+        pour(owner, [publication(os.urandom(3_900_000), key=key, delivery_mode=2)] * 15, 10.0)
+    headers = {"queue": "big", "consumer": "reader", "claim": True, "max-rows": 15}
+    owner.raw(publication(b"", "amq.system", "queue.lease", reply_to="leased", headers=headers))
+    deadline_s = time.monotonic() + 30
+    while not owner.call(1, methods.QueueDeclare(queue="leased", passive=True)).message_count:
+        assert time.monotonic() < deadline_s
+    pour(owner, [publication(os.urandom(3_900_000), key="big", delivery_mode=2)] * 15, 10.0)
+    owner.call(1, methods.QueueDeclare(queue="big", passive=True))
+
+
+@pytest.mark.parametrize("service", LARGE)
+@pytest.mark.parametrize(
+    ("connections", "requests"), [(1, 200), (60, 20)], ids=["of one connection", "of many connections"]
+)
+def test_requests_whose_large_answers_nobody_reads(
+    start: Any, service: str, connections: int, requests: int
+) -> None:
+    with start() as broker:
+        hold_large(broker.connect())
+        asked = publication(
+            b"", "amq.system", service, reply_to="amq.rabbitmq.reply-to", headers=LARGE[service]
+        )
+        for peer in crowd(broker, connections):
+            deafen(peer)
+            consume = frames(methods.BasicConsume(queue="amq.rabbitmq.reply-to", no_ack=True))
+            pour(peer, [consume, asked * requests], 0.05)
+        time.sleep(LOAD_S)  # nobody tells when as many are answered as ever will be
+        end(broker)
+
+
+def test_large_answers_that_gather_in_a_queue(start: Any) -> None:
+    """They are messages as all others."""
+    with start() as broker:
+        owner = broker.connect()
+        hold_large(owner)
+        owner.call(1, methods.QueueDeclare(queue="answers", exclusive=True))
+        for service, headers in LARGE.items():
+            pour(owner, [publication(b"", "amq.system", service, reply_to="answers", headers=headers)] * 20)
+        time.sleep(LOAD_S)
         end(broker)
 
 

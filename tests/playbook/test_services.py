@@ -11,9 +11,12 @@ import pytest
 from playbook.dialogue import Carried, Client, Playbook, carrying
 from playbook.hourglass import TimedPlaybook
 
+from flintmq.broker.channels.host_tally import QueueCounts
 from flintmq.broker.services import request as requests
+from flintmq.broker.services import system_services
 from flintmq.broker.services.request import PATIENT_MAX, REQUESTS_WAITING_MAX, SERVICES, Request, service
 from flintmq.broker.store import topology_records
+from flintmq.broker.virtual_host import VirtualHost
 from flintmq.clock import Clock
 from flintmq.config import Config, parse
 from flintmq.server.data_directory import recovered_broker
@@ -82,6 +85,43 @@ def test_broker_info(client: Client) -> None:
     assert (told["queues"], told["consumers"], told["connections"], told["channels"]) == (1, 1, 1, 1)
     assert isinstance(told["uptime-ms"], int)
     assert told["uptime-ms"] >= 0
+
+
+def test_broker_info_counts_many_queues_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted: list[int] = []
+    count = system_services.count
+
+    def noted(host: VirtualHost, counts: QueueCounts, now_ms: int) -> Iterator[None]:
+        counted.append(now_ms)
+        return count(host, counts, now_ms)
+
+    monkeypatch.setattr(system_services, "COUNTED", 4)
+    monkeypatch.setattr(system_services, "count", noted)
+    playbook = TimedPlaybook()
+    first, second = playbook.client(), playbook.client()
+    reply_queue(first, "mine")
+    first.declares("q")
+    for _ in range(2):
+        first.publishes("q", b"few queues are counted at each request")
+        told = ask(first, "broker.info")
+    assert (told["messages-ready"], told["counted-ms"], counted) == (2, told["now-ms"], [])
+    reply_queue(second, "yours")
+    for number in range(10):
+        first.declares(f"q{number}")
+    with playbook.one_pass():
+        for _ in range(20):
+            request(first, "broker.info")
+        request(second, "broker.info", reply_to="yours")
+    for client in [first] * 20 + [second]:
+        told = answer(client)
+        assert (told["queues"], told["messages-ready"], told["consumers"]) == (13, 2, 2)
+    assert len(counted) == 1
+    first.publishes("q0", b"not counted yet")
+    playbook.passes(999)
+    assert ask(first, "broker.info")["messages-ready"] == 2
+    playbook.passes(1)
+    told = ask(first, "broker.info")
+    assert (told["messages-ready"], told["counted-ms"], len(counted)) == (3, told["now-ms"], 2)
 
 
 class LongestCondition:

@@ -15,6 +15,7 @@ cdef Py_ssize_t PASS_LOADED_BYTES_MAX
 cdef class Broker:
     cdef readonly object administration
     cdef readonly PassWork pass_work
+    cdef readonly object answer_room
     cdef readonly object answers
     cdef public object audit
     cdef readonly object authentication

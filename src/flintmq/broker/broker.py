@@ -24,6 +24,7 @@ from flintmq.broker.queues.service_goals import in_order_of_goals
 from flintmq.broker.scheduling.pass_work import PassWork, WaitingQueue
 from flintmq.broker.scheduling.timetable import Timetable
 from flintmq.broker.services import request
+from flintmq.broker.services.answer_room import AnswerRoom
 from flintmq.broker.services.answers import Answers
 from flintmq.broker.store.staging import Staging
 from flintmq.broker.streams.streams import Streams
@@ -88,6 +89,7 @@ class Broker:
 
     __slots__ = (
         "administration",
+        "answer_room",
         "answers",
         "audit",
         "authentication",
@@ -136,6 +138,7 @@ class Broker:
             self.open_virtual_host(name)
         self.connections_made = 0
         self.clients = Connections()
+        self.answer_room = AnswerRoom(self.pass_work, store, self.clients)
         self.connections: dict[int, ClientConnection] = self.clients.by_number  # those that are open
         self.teardowns = ConnectionTeardowns(self.pass_work)
         self.started_ms = self.timetable.now_ms()

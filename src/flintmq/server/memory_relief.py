@@ -20,6 +20,7 @@ from flintmq.broker.memory_shedding import MemoryShedding
 from flintmq.errors import ConnectionFault
 from flintmq.server import memory
 from flintmq.wire import amqp
+from flintmq.wire.stream import held_octets
 
 if TYPE_CHECKING:
     from flintmq.server.network.link import Link
@@ -78,6 +79,7 @@ class Relief:
         """Outputs, transactions and batches get their parts of the limit, which may have changed."""
         limit = self.server.alarm.high_bytes
         self.server.scheduler.room.budget_bytes = limit // OUTPUT_PARTS
+        self.server.broker.answer_room.take_share(limit)
         self.pass_work.transaction_bytes_max = min(self.transaction_bytes_usual, limit // TRANSACTION_PARTS)
         if self.server.broker.store is not None:
             self.server.broker.store.limit_batches(limit // BATCH_PARTS)
@@ -165,12 +167,14 @@ class Relief:
 
 def weight_of(link: Link) -> int:
     """What the connection holds in memory that nothing but its end or its client's reading frees."""
-    return len(link.leftover) + link.output.capacity + link.output.behind_bytes + link.session.content_bytes()
+    output = link.output
+    waits = output.capacity + output.behind_bytes + held_octets(output.streams)
+    return len(link.leftover) + waits + link.session.content_bytes()
 
 
 def end(link: Link, weight: int) -> None:
     text = f"memory is short, and this connection holds {weight >> 10} KiB of it"
-    if link.output.pending():
+    if link.output.pending() or link.output.streaming:
         log.warning("%s ends: %s", link.session, text)
         link.drop()  # it does not read, so it would not hear of it
     else:

@@ -24,7 +24,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
+
+# What answers are put together of.
+Octets: TypeAlias = bytes | memoryview
 
 MAGIC = b"FLCB"
 VERSION = 1
@@ -172,7 +175,7 @@ class Column(NamedTuple):
 
     number: int
     values: bytes
-    data: bytes | list[bytes] | None = None
+    data: bytes | list[Octets] | None = None
 
 
 def encode(count: int, first_offset: int, next_offset: int, columns: list[Column]) -> bytes:
@@ -180,11 +183,11 @@ def encode(count: int, first_offset: int, next_offset: int, columns: list[Column
     return b"".join(encoded(count, first_offset, next_offset, columns))
 
 
-def encoded(count: int, first_offset: int, next_offset: int, columns: list[Column]) -> list[bytes]:
+def encoded(count: int, first_offset: int, next_offset: int, columns: list[Column]) -> list[Octets]:
     """The same in pieces, without a copy of the data."""
     at = HEAD_BYTES + len(columns) * ENTRY_BYTES
-    parts = [_HEAD.pack(MAGIC, VERSION, len(columns), count, first_offset, next_offset)]
-    body: list[bytes] = []
+    parts: list[Octets] = [_HEAD.pack(MAGIC, VERSION, len(columns), count, first_offset, next_offset)]
+    body: list[Octets] = []
     for column in columns:
         octets = len(column.values)
         data_at = at + octets + padding(octets)
@@ -193,7 +196,7 @@ def encoded(count: int, first_offset: int, next_offset: int, columns: list[Colum
             parts.append(_ENTRY.pack(column.number, INT64, 0, at, at, octets))
             at = data_at
         else:
-            pieces = [column.data] if isinstance(column.data, bytes) else column.data
+            pieces: list[Octets] = [column.data] if isinstance(column.data, bytes) else column.data
             size = sum(map(len, pieces))
             parts.append(_ENTRY.pack(column.number, OCTETS, 0, at, data_at, size))
             body += [*pieces, bytes(padding(size))]

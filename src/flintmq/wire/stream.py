@@ -10,6 +10,7 @@ Knows nothing of files: whoever starts a stream says what to read from.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Protocol
 
 
@@ -94,3 +95,17 @@ class BodyStream:
     def end(self) -> None:
         self.body.close()
         self.told.stream_ended()
+
+
+def held_octets(streams: Iterable[BodyStream]) -> int:
+    """Of bodies that lie in memory until the last octet is read."""
+    return sum([each.body.octets for each in all_of(streams) if isinstance(each.body, HeldBody)])
+
+
+def left_octets(streams: Iterable[BodyStream]) -> int:
+    """What the peer has yet to read of these."""
+    return sum([each.body.octets - each.at for each in all_of(streams) if isinstance(each.body, HeldBody)])
+
+
+def all_of(streams: Iterable[BodyStream]) -> list[BodyStream]:
+    return [each for stream in streams for each in (stream, *stream.followers)]

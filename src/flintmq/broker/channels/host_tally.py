@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flintmq.broker.queues.queue_survey import QueueMarks
+from flintmq.broker.queues.queue_survey import QueueMarks, QueueSums
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from flintmq.broker.channels.channel import Channel
 
 # Counts that a channel keeps, and of channels that are closed their virtual host: each since its start.
@@ -29,6 +31,17 @@ COUNTED = (
 )
 
 
+class QueueCounts:
+    """What many queues held together when they were last counted, for those who ask soon after."""
+
+    __slots__ = ("counted_ms", "sums", "waiting")
+
+    def __init__(self) -> None:
+        self.sums: QueueSums | None = None
+        self.counted_ms = 0  # when the count began
+        self.waiting: list[Callable[[], None]] | None = None  # for the end of a count, while there is one
+
+
 class HostTally:
     """Counts since the broker started."""
 
@@ -36,6 +49,7 @@ class HostTally:
         "channels_closed",
         "channels_opened",
         "of_channels",
+        "queue_counts",
         "queue_marks",
         "queues_created",
         "queues_declared",
@@ -49,6 +63,7 @@ class HostTally:
         self.queues_created = 0
         self.queues_declared = 0
         self.queues_deleted = 0
+        self.queue_counts = QueueCounts()
         self.queue_marks = QueueMarks()  # by which a watcher's next look finds the queues that have changed
 
     def closed(self, channel: Channel) -> None:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from flintmq.broker.queues.delivery import Delivery
     from flintmq.broker.queues.queue import Queue
     from flintmq.storage.streams.log import StreamLog
+    from flintmq.wire.columns import Octets
     from flintmq.wire.stream import Body
 
 log = logging.getLogger("flintmq.services")
@@ -200,15 +201,15 @@ def browse_tail(queue: Queue, first: int, place: int) -> Iterator[tuple[int, Mes
 
 def whole_body(
     channel: Channel, message: Message, bytes_max: int
-) -> Generator[None, None, list[bytes] | None]:
+) -> Generator[None, None, list[Octets] | None]:
     """The body in pieces, a large one from its file, some in each step; None if it is larger than
     `bytes_max`, or lost."""
     if not message.traits & traits.SPOOLED:
-        return [message.content[message.header_size :]]
+        return [memoryview(message.content)[message.header_size :]]  # a copy of all would be as much again
     reader = channel.body_of(message)
     if reader is None:
         return None
-    pieces: list[bytes] = []
+    pieces: list[Octets] = []
     with closing(reader):
         if reader.octets > bytes_max:
             return None
@@ -222,12 +223,13 @@ def whole_body(
     return pieces
 
 
-def is_within(wanted: bytes, pieces: list[bytes]) -> bool:
+def is_within(wanted: bytes, pieces: list[Octets]) -> bool:
     """Whether a body contains these octets, which may begin in one piece and end in the next."""
     if not wanted:
         return True
     before = b""
-    for piece in pieces:
+    for each in pieces:
+        piece = bytes(each)
         if wanted in piece or wanted in before + piece[: len(wanted) - 1]:
             return True
         before = (before + piece)[-(len(wanted) - 1) :] if len(wanted) > 1 else b""

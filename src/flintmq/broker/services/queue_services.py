@@ -174,7 +174,11 @@ def look_again(request: Request, lease: Lease, function: Service) -> None:
     lease.timetable.at(min(lease.timetable.now_ms() + LOOK_MS, request.until_ms), serve)
 
 
-@service("lease.read", LEASE + ", from? number, to? number, max-bytes? number, columns? array")
+@service(
+    "lease.read",
+    LEASE + ", from? number, to? number, max-bytes? number, columns? array",
+    large_bytes=REPLY_BYTES,
+)
 def lease_read(request: Request) -> Iterator[None]:
     """Messages of a lease, numbered from + 1 to to, in columns; 8,192, or as many as max-bytes allow."""
     lease = held_lease(request)
@@ -225,7 +229,7 @@ class ReplyRows:
     def __init__(self, request: Request) -> None:
         self.request = request
         self.chosen = chosen_columns(request)
-        self.bytes_max = request.number("max-bytes", REPLY_BYTES, 1, REPLY_BYTES_MAX)
+        self.bytes_max = request.bytes_max(REPLY_BYTES_MAX)
         self.taken: list[Row] = []
         self.octets = 0
 
@@ -235,13 +239,15 @@ class ReplyRows:
         if self.taken and self.octets > self.bytes_max:
             return False
         self.taken.append(row)
+        self.request.broker.answer_room.grow(self.request, self.octets)
         return True
 
     def reply(self, results: dict[str, int]) -> Iterator[None]:
         """Answers, in portions where it is large; `results` have the number to go on after, `last`."""
         now_ms = self.request.broker.timetable.now_ms()
-        pieces = lay_out(self.taken, results["last"] + 1, self.chosen, now_ms)
-        return self.request.reply_in_pieces({"count": len(self.taken), **results}, pieces)
+        taken, self.taken = self.taken, []  # the pieces alone hold the messages from here on
+        pieces = lay_out(taken, results["last"] + 1, self.chosen, now_ms)
+        return self.request.reply_in_pieces({"count": len(taken), **results}, pieces)
 
 
 def chosen_columns(request: Request) -> list[str]:
@@ -251,13 +257,15 @@ def chosen_columns(request: Request) -> list[str]:
     return [str(each) for each in chosen]
 
 
-@service("lease.content", LEASE + ", number number, offset? number, max-bytes? number")
+@service(
+    "lease.content", LEASE + ", number number, offset? number, max-bytes? number", large_bytes=PART_BYTES
+)
 def lease_content(request: Request) -> Iterator[None]:
     """A part of one message of a lease, from `offset` on: `size`, exchange, routing-key, properties at 0."""
     lease = held_lease(request)
     number = request.number("number", minimum=1)
     offset = request.number("offset", 0)
-    bytes_max = request.number("max-bytes", PART_BYTES, 0, PART_BYTES_MAX)
+    bytes_max = request.bytes_max(PART_BYTES_MAX, 0)
     delivery, message = next(lease.read(number - 1, number, 1))
     if message is None:
         raise ServiceFault(amqp.NOT_FOUND, f"{request.name}: message {number} is gone")
@@ -355,7 +363,7 @@ def lease_list(request: Request) -> Iterator[None]:
     return request.page((name, partial(row, lease)) for name, lease in (queue.leases or {}).items())
 
 
-@service("queue.peek", PEEK)
+@service("queue.peek", PEEK, large_bytes=REPLY_BYTES)
 def queue_peek(request: Request) -> Iterator[None]:
     """The messages that wait in a queue, in columns, without taking them: queue, after, limit, selector."""
     rows = ReplyRows(request)

@@ -31,6 +31,7 @@ from flintmq.broker.scheduling.errands import attend
 from flintmq.broker.services import acting, arguments
 from flintmq.errors import PeerFault, ProtocolMisuse, ServiceFault, StorageFault, reply_text
 from flintmq.wire import amqp, traits
+from flintmq.wire.columns import Octets
 from flintmq.wire.properties import BasicProperties, decode_basic_properties, encode_properties
 from flintmq.wire.tables import FieldTable, FieldValue, encode_value
 
@@ -65,6 +66,8 @@ LATER = [
 ARGUMENTS: dict[str, arguments.Table] = {}
 # Those whose answers are kept for a repeat under the same message-id: see answers.py.
 CHANGING: set[str] = set()
+# Those whose answers may be large, with what they ask for by default: see answer_room.py.
+LARGE: dict[str, int] = {}
 # Those that administer: each request to them is told to whoever keeps a log of changes.
 ADMINISTERING: set[str] = set()
 
@@ -110,6 +113,7 @@ class Request:
         self.message_id = properties.message_id or ""
         self.kept: Answer | None = None  # where the answer is kept, if this is the first to ask for it
         self.peer_address = ""  # of a user in whose name the management process asks
+        self.made_bytes = 0  # that the answer may take while it is made
         self.is_answered = False
         self.is_repeat = False  # the answer is that of another request
 
@@ -164,10 +168,11 @@ class Request:
             fits = properties.headers is results
             self.send(composed("", self.reply_to, properties, body if fits else b""))
 
-    def reply_in_pieces(self, results: FieldTable, pieces: list[bytes]) -> Iterator[None]:
+    def reply_in_pieces(self, results: FieldTable, pieces: list[Octets]) -> Iterator[None]:
         """The same with a body that may be large, which is put together some at a time.
 
-        For services that change nothing: the body is not kept for those who ask again.
+        For services that change nothing: the body is not kept for those who ask again. Takes each piece out
+        of the list, so that it is in memory only once.
         """
         properties = self.properties_of(results)
         if not self.reply_to or properties.headers is not results:
@@ -176,8 +181,9 @@ class Request:
         header = header_of(properties, sum(map(len, pieces)))
         content = BytesIO()
         octets = content.write(header)
-        for piece in pieces:
-            octets += content.write(piece)
+        pieces.reverse()
+        while pieces:
+            octets += content.write(pieces.pop())
             if octets > PIECES_BYTES:
                 octets = 0
                 yield
@@ -205,6 +211,7 @@ class Request:
 
     def send(self, answer: Message) -> None:
         answer.traits |= traits.ANSWER
+        self.broker.answer_room.note(self, answer)
         try:
             if not self.road.post(answer):
                 log.debug("%s: the queue for the reply is gone", self.name)
@@ -332,7 +339,11 @@ class Request:
 
     def serve(self) -> Chore:
         """Calls the service, unless the answer is known; what it raises is the answer."""
+        room = self.broker.answer_room
         try:
+            yield from room.until_read(self)
+            if self.name in LARGE:
+                yield from room.until_room(self, self.asked_bytes())
             if self.kept is None:
                 self.check_arguments()
                 is_kept = bool(self.message_id) and self.name in CHANGING
@@ -350,6 +361,18 @@ class Request:
             log.exception("a bug ends a request to %s", self.name)
             if not self.is_answered:
                 self.fail(amqp.INTERNAL_ERROR, f"{self.name} failed; see the broker's log")
+        finally:
+            room.release(self)
+
+    def asked_bytes(self) -> int:
+        """How much of an answer is asked for; what is wrong with the argument is told later."""
+        asked = self.arguments.get("max-bytes")
+        return asked if isinstance(asked, int) and asked > 0 else LARGE[self.name]
+
+    def bytes_max(self, maximum: int, minimum: int = 1) -> int:
+        """What is asked for as `max-bytes`, or what there is room for if that is less."""
+        asked = self.number("max-bytes", LARGE[self.name], minimum, maximum)
+        return min(asked, self.broker.answer_room.answer_bytes_max())
 
 
 def is_told(known: arguments.Table, name: str) -> bool:
@@ -362,12 +385,17 @@ def failure(code: int, why: str) -> FieldTable:
 
 
 def service(
-    name: str, signature: str | None = None, changes: bool = False, administers: bool = False
+    name: str,
+    signature: str | None = None,
+    changes: bool = False,
+    administers: bool = False,
+    large_bytes: int = 0,
 ) -> Callable[[Service], Service]:
     """Registers a function(request: Request) as the service of this name; its docstring is the help.
 
     `signature` has its arguments, see arguments.py. One that `changes` something is done once for each
-    message-id, however often it is asked. One that `administers` is told to those who keep a log.
+    message-id, however often it is asked. One that `administers` is told to those who keep a log. One whose
+    answers may be large makes them of `large_bytes` unless `max-bytes` is asked for.
     """
 
     def register(function: Service) -> Service:
@@ -380,6 +408,8 @@ def service(
             CHANGING.add(name)
         if administers:
             ADMINISTERING.add(name)
+        if large_bytes:
+            LARGE[name] = large_bytes
         return function
 
     return register

@@ -11,7 +11,7 @@ from itertools import accumulate, chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from flintmq.wire import amqp, columns
-from flintmq.wire.columns import Column
+from flintmq.wire.columns import Column, Octets
 from flintmq.wire.header_edits import FLAGS_AT, place_of
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ class Row(NamedTuple):
 
     number: int
     message: Message
-    body: list[bytes]  # in pieces
+    body: list[Octets]  # in pieces
     is_redelivered: bool
 
     def octets(self) -> int:
@@ -33,7 +33,7 @@ class Row(NamedTuple):
         return sum(map(len, self.body)) + self.message.header_size + len(self.message.route) + 64
 
 
-def lay_out(rows: Sequence[Row], next_number: int, chosen: Sequence[str], now_ms: int) -> list[bytes]:
+def lay_out(rows: Sequence[Row], next_number: int, chosen: Sequence[str], now_ms: int) -> list[Octets]:
     """The rows as one body, in pieces; `chosen` of CHOICE come with them."""
     routes = [row.message.shown_route() for row in rows]
     found = [
@@ -57,7 +57,7 @@ def of_octets(number: int, values: list[bytes]) -> Column:
     return Column(number, starts.tobytes(), b"".join(values))
 
 
-def of_pieces(number: int, values: list[list[bytes]]) -> Column:
+def of_pieces(number: int, values: list[list[Octets]]) -> Column:
     """The same of values that may be large, each in pieces: they are not copied here."""
     starts = array("i", accumulate([sum(map(len, value)) for value in values], initial=0))
     return Column(number, starts.tobytes(), list(chain.from_iterable(values)))

@@ -140,13 +140,14 @@ def octets_between(request: Request) -> None:
 @service(
     "stream.fetch",
     "stream text, creation-id? text, from? number, to? number, max-bytes? number, columns? array",
+    large_bytes=FETCH_OCTETS,
 )
 def fetch_columns(request: Request) -> None:
     """stream, creation-id, from, to, max-bytes, columns -> first, next, count, end; body: the columns"""
     queue = stream_of(request)
     require_same(queue, request)
     start, end = range_of(request)
-    octets_max = request.number("max-bytes", FETCH_OCTETS, minimum=1, maximum=FETCH_OCTETS_MAX)
+    octets_max = request.bytes_max(FETCH_OCTETS_MAX)
     wanted = wanted_columns(request)
 
     def answer() -> None:

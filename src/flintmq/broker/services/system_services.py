@@ -7,11 +7,10 @@ those they belong to, and all of a virtual host to users tagged `monitoring`.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from functools import partial
-from itertools import islice
 from operator import itemgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flintmq import __version__
 from flintmq.auth import Operation, Tag, may
@@ -25,6 +24,7 @@ from flintmq.broker.exchanges.exchange import Exchange
 from flintmq.broker.queues.consumer import Consumer
 from flintmq.broker.queues.queue import Queue
 from flintmq.broker.queues.queue_rules import kind_of
+from flintmq.broker.queues.queue_survey import QueueSums
 from flintmq.broker.services import browsing
 from flintmq.broker.services.arguments import PAGE, Argument
 from flintmq.broker.services.queue_identity import CREATION_ID, creation_id
@@ -33,6 +33,12 @@ from flintmq.build import build
 from flintmq.errors import ServiceFault
 from flintmq.wire import amqp, fast, fast09
 from flintmq.wire.tables import FieldTable, FieldValue
+
+if TYPE_CHECKING:
+    from flintmq.broker.channels.host_tally import QueueCounts
+    from flintmq.broker.scheduling.chores import Chore, Wait
+    from flintmq.broker.scheduling.timetable import Timetable
+    from flintmq.broker.virtual_host import VirtualHost
 
 PROTOCOLS = {
     amqp.VERSION_0_8: "0-8",
@@ -44,8 +50,9 @@ PROTOCOLS = {
 
 # Which files there are does not change while it runs, and to look for them takes milliseconds.
 BUILD = build()
-# Queues or connections that one step counts: a quarter of a microsecond each.
+# Queues that one step counts: a quarter of a microsecond each. More of them are not counted anew for so long.
 COUNTED = 1024
+COUNTED_MS = 1000
 # Behind every consumer tag.
 LAST_TAG = chr(0x10FFFF)
 # broker.info has to fit in a frame of 4,096 octets, the least there is. With the longest names it takes some
@@ -66,26 +73,10 @@ def may_see(request: Request, name: str) -> bool:
 
 
 @service("broker.info", "")
-def broker_info(request: Request) -> Iterator[None]:
+def broker_info(request: Request) -> Chore:
     """Version, build, uptime, protocols, alarms, memory, disk, and how much there is in this virtual host."""
     broker, host = request.broker, request.channel.virtual_host
-    connections = channels = consumers = ready = delayed = 0
-    for at, client in enumerate(list(broker.connections.values())):
-        if client.virtual_host is host:
-            connections += 1
-            channels += len(client.channels)
-        if at % COUNTED == COUNTED - 1:
-            yield
-    last: str | None = None
-    while names := list(islice(host.queue_names.after(last), COUNTED)):
-        for name in names:
-            queue = host.queues[name]
-            if not is_hidden(queue):
-                consumers += len(queue.consumers)
-                ready += queue.message_count()
-                delayed += queue.waiting_count()
-        last = names[-1]
-        yield
+    sums, counted_ms = yield from counted(host, broker.timetable)
     request.reply(
         {
             "product": "FlintMQ",
@@ -99,17 +90,55 @@ def broker_info(request: Request) -> Iterator[None]:
             ),
             "virtual-host": host.name,
             "user": request.user.name,
-            "connections": connections,
-            "channels": channels,
+            "connections": len(broker.clients.by_host.get(host, ())),
+            "channels": broker.clients.channels_of_host.get(host, 0),
             "exchanges": len(host.exchanges),
             "queues": len(host.queues) - host.reply_queues,
             "bindings": host.binding_count,
-            "consumers": consumers,
-            "messages-ready": ready,
-            "messages-delayed": delayed,
+            "consumers": sums.consumers,
+            "messages-ready": sums.ready,
+            "messages-delayed": sums.delayed,
+            "counted-ms": counted_ms,
             **({} if broker.process is None else fitting(broker.process.condition())),
         }
     )
+
+
+def counted(host: VirtualHost, timetable: Timetable) -> Generator[Wait | None, None, tuple[QueueSums, int]]:
+    """What the queues hold together, and when they were counted: now, if they are few.
+
+    Many are counted once a second at most, in portions, for all who ask meanwhile.
+    """
+    counts = host.tally.queue_counts
+    while True:
+        now_ms = timetable.now_ms()
+        if len(host.queues) <= COUNTED:
+            sums = QueueSums(direct_reply.NAME)
+            sums.add(host.queues, list(host.queues))
+            return sums, now_ms
+        if counts.sums is not None and now_ms - counts.counted_ms < COUNTED_MS:
+            return counts.sums, counts.counted_ms
+        if counts.waiting is None:
+            yield from count(host, counts, now_ms)
+        else:
+            yield counts.waiting.append
+
+
+def count(host: VirtualHost, counts: QueueCounts, now_ms: int) -> Iterator[None]:
+    """Counts the queues, and lets those go on who wait for that."""
+    counts.waiting = []
+    try:
+        sums = QueueSums(direct_reply.NAME)
+        last: str | None = None
+        while names := host.queue_names.portion(last, COUNTED):
+            sums.add(host.queues, names)
+            last = names[-1]
+            yield
+        counts.sums, counts.counted_ms = sums, now_ms
+    finally:
+        waiting, counts.waiting = counts.waiting, None
+        for go_on in waiting:
+            go_on()
 
 
 def fitting(condition: FieldTable) -> FieldTable:

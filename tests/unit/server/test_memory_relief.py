@@ -11,6 +11,7 @@ from flintmq.config import Config, Limits
 from flintmq.protocol.outbox import Room
 from flintmq.server.memory import MemoryAlarm
 from flintmq.server.memory_relief import ROUND_S, STEP_S, Relief
+from flintmq.wire.stream import BodyStream, HeldBody
 
 MIB = 2**20
 
@@ -85,10 +86,19 @@ def test_there_is_one_step_at_a_time_with_a_pause_before_it() -> None:
     assert bench.delays_s() == []
 
 
-def link_of(bench: Bench, ended: list[str], name: str, leftover: int, pending: int = 0) -> None:
+def link_of(
+    bench: Bench, ended: list[str], name: str, leftover: int, pending: int = 0, body: int = 0
+) -> None:
+    streams = [BodyStream(1, HeldBody(bytes(body), 0), bench, 0)] if body else []  # type: ignore[arg-type]
     link = SimpleNamespace(
         leftover=bytearray(leftover),
-        output=SimpleNamespace(capacity=pending, behind_bytes=0, pending=lambda: pending),
+        output=SimpleNamespace(
+            capacity=pending,
+            behind_bytes=0,
+            pending=lambda: pending,
+            streams=streams,
+            streaming=len(streams),
+        ),
         session=SimpleNamespace(
             content_bytes=lambda: 0, close_connection=lambda fault: ended.append(f"{name} {fault.code}")
         ),
@@ -116,6 +126,15 @@ def test_the_heaviest_connections_end_where_memory_is_critical() -> None:
     bench.uses(112)
     assert ended == ["deaf dropped", "half 506"], "12 MiB are too much: the two hold 14"
     assert bench.broker.pass_work.is_critical
+
+
+def test_a_body_that_is_sent_from_memory_is_of_the_weight_of_its_connection() -> None:
+    bench = Bench()
+    ended: list[str] = []
+    link_of(bench, ended, "half", 6 * MIB)
+    link_of(bench, ended, "deaf", 0, body=13 * MIB)
+    bench.uses(112)
+    assert ended == ["deaf dropped"]
 
 
 def test_parts_of_the_limit_follow_it() -> None:

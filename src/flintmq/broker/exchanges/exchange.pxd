@@ -25,7 +25,7 @@ cdef class Exchange:
     cdef public object router
 
     cpdef validate_binding(self, str routing_key, object arguments)
-    cpdef long long topic_steps(self, str routing_key) except -1
+    cpdef Py_ssize_t topic_steps(self, str routing_key) except -1
     @cython.locals(binding=Binding, older=Binding)
     cpdef bint bind(self, object destination, str routing_key, object arguments) except -1
     @cython.locals(binding=Binding, older=Binding, newer=Binding)

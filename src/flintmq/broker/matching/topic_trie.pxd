@@ -66,8 +66,8 @@ cdef class TopicTrie:
         node_all=cython.longlong
     )
     cdef weigh(self, list nodes, list words, TopicNode gone)
-    cpdef long long cost(self) except -1
-    cpdef long long cost_beside(self, str pattern) except -1
+    cpdef Py_ssize_t cost(self) except -1
+    cpdef Py_ssize_t cost_beside(self, str pattern) except -1
     @cython.locals(
         words=list,
         reached=list,

@@ -13,6 +13,7 @@ from flintmq.broker.exchanges import dead_letter
 from flintmq.broker.exchanges.dead_letter import (
     FOLLOWING_COPIES,
     LETTER_OCTETS,
+    PAUSED_COPIES,
     WAITING_FULL,
     WAITING_MAX,
     DeadLetters,
@@ -166,23 +167,24 @@ def test_letters_that_wait_leave_their_turn_to_what_else_is_due() -> None:
     assert letters.waiting, "one run does not send all of them, however long the clock stands still"
 
 
-def test_letters_wait_while_memory_is_critical_and_are_sent_though_their_queue_is_deleted() -> None:
+def test_letters_are_few_while_memory_is_full_and_are_sent_though_their_queue_is_deleted() -> None:
     playbook = TimedPlaybook()
     client = playbook.client()
     with_morgue(client, max_length=5)
     client.publishes("q", *[b"x"] * 5)
-    playbook.broker.pass_work.is_critical = True
-    client.publishes("q", *[b"x"] * 5)
-    assert playbook.depth("q") == 5
+    pass_work = playbook.broker.pass_work
+    pass_work.is_critical, pass_work.is_memory_full = True, lambda: True
+    client.publishes("q", *[b"x"] * 500)
+    assert (playbook.depth("q"), playbook.depth("morgue")) == (5, 0)
     client >> QueueDelete(queue="q")
     client.hears(QueueDeleteOk)
     for _ in range(20):
         playbook.passes(10)
-    assert playbook.depth("morgue") == 0
-    playbook.broker.pass_work.is_critical = False
+    assert 0 < playbook.depth("morgue") <= 3 * PAUSED_COPIES // LETTER_OCTETS
+    pass_work.is_critical, pass_work.is_memory_full = False, lambda: False
     for _ in range(20):
         playbook.passes(10)
-    assert playbook.depth("morgue") == 5
+    assert playbook.depth("morgue") == 500
 
 
 def test_what_dies_in_a_deleted_queue_is_no_letter() -> None:

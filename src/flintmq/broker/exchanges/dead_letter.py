@@ -60,6 +60,9 @@ LETTER_OCTETS = 128
 # into a full queue has the queue drop another message, whose letter does the same in the next queue. The
 # others wait for their turn behind everything else.
 FOLLOWING_COPIES = 32_768
+# The same in each pause for memory or the disk (PassWork.pause_ms). Letters never stop: whoever rejects is
+# not read from while too many wait, and may hold the messages that memory waits for.
+PAUSED_COPIES = 4096
 # While so many letters wait, or so many octets, a queue drops no more than ROOM_CROWDED messages at a time
 # that would become letters, and whoever brings letters is not read from. Queues drop nothing while
 # WAITING_FULL times as much waits: a fanout into full queues makes several letters of each.
@@ -180,6 +183,10 @@ class DeadLetters:
                 self.run()
 
     def run(self) -> None:
+        self.work(0 if self.router.pass_work.is_critical else FOLLOWING_COPIES)
+
+    def work(self, copies_max: int) -> None:
+        """Sends letters until they have made so many copies; the others have their turn by the alarm."""
         if self.is_busy:
             return
         self.is_busy = self.is_running = True
@@ -191,26 +198,24 @@ class DeadLetters:
                 is_first = not self.dead or not self.waiting
                 self.wait(self.dead)
                 self.dead.clear()
-                if is_first:  # else the alarm has it sent, in turn with whatever else is due
-                    self.follow()
+                if is_first:
+                    self.follow(copies_max)
             self.is_thinning = self.is_thinning and bool(self.waiting)
-            self.set_alarm()
         except Exception:
             log.exception("a bug in burying the dead of vhost %r: once more in a while", self.router.name)
             self.try_again([])
         finally:
             self.is_busy = self.is_running = False
+        self.set_alarm()
         if self.held and not self.is_crowded():
             held, self.held = self.held, []
             for callback in held:
                 callback()
 
-    def follow(self) -> None:
-        """As much of what waits as has its turn now is sent, also of what that causes in turn."""
+    def follow(self, copies_max: int) -> None:
+        """What waits is sent, also what that causes in turn."""
         pass_work = self.router.pass_work
-        until = pass_work.copies + FOLLOWING_COPIES
-        if pass_work.is_critical:  # a fanout makes many copies of each
-            return
+        until = pass_work.copies + copies_max
         while self.waiting and pass_work.copies < until:
             with self.grouped():
                 for _ in range(GROUP_LETTERS_MAX):
@@ -228,10 +233,11 @@ class DeadLetters:
             timetable.at(timetable.now_ms() + wait_ms, self.go_on)  # at 0 it would be ahead of all others
 
     def go_on(self) -> None:
-        self.is_due = False
         pause_ms = self.router.pass_work.pause_ms()
-        if not pause_ms:
-            self.run()
+        try:
+            self.work(PAUSED_COPIES if pause_ms else FOLLOWING_COPIES)
+        finally:
+            self.is_due = False
         self.set_alarm(max(pause_ms, 1))  # also where somebody else is at work
 
     @contextmanager

@@ -94,11 +94,12 @@ def test_a_broker_that_drops_delayed_messages_is_found(monkeypatch: pytest.Monke
 def test_a_broker_that_drops_them_only_when_the_power_fails_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def let_go_first(self: DelayedExchange, entries: list[int]) -> None:
+    def let_go_first(self: DelayedExchange, entries: list[int], copies_max: int) -> None:
         store = self.router.store
         try:
             messages = store.load(entries)
         except UnreadableFault:
+            self.put_off_all(entries)
             return
         for entry in entries:
             store.settle(self.number, entry)

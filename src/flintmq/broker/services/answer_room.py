@@ -265,12 +265,12 @@ def octets_of(queue: Queue) -> int:
 def is_for_nobody(request: Request) -> bool:
     """Whether the queue of direct reply-to that was to have the answer is gone."""
     name = request.reply_to
-    return name.startswith(direct_reply.NAME) and name not in request.channel.virtual_host.queues
+    return name.startswith(direct_reply.NAME) and name not in request.road.queues
 
 
 def direct_queue(request: Request) -> Queue | None:
     """The asker's own queue of direct reply-to that the answer goes to."""
-    queue: Queue | None = request.channel.virtual_host.queues.get(request.reply_to)
+    queue: Queue | None = request.road.queues.get(request.reply_to)
     if queue is None or queue.owner != request.channel.origin or not queue.name.startswith(direct_reply.NAME):
         return None
     return queue

@@ -417,10 +417,13 @@ def service(
 
 def load_services() -> None:
     """Makes all services known: soon after the start, or when somebody asks before."""
-    while LATER:
-        name = LATER.pop(0)
+    for name in LATER.copy():
+        LATER.remove(name)
         try:
             import_module(name)
+        except (OSError, MemoryError) as fault:
+            LATER.append(name)  # the system has no descriptor or memory now, and may have one later
+            log.error("the services of %s cannot be loaded now: %s", name, fault)
         except Exception:  # the services of other modules are there
             log.exception("the services of %s are missing: it cannot be loaded", name)
 

@@ -417,8 +417,10 @@ def service(
 
 def load_services() -> None:
     """Makes all services known: soon after the start, or when somebody asks before."""
-    for name in LATER.copy():
-        LATER.remove(name)
+    for _ in range(len(LATER)):
+        if not LATER:  # a module has asked for the others while it was loaded
+            break
+        name = LATER.pop(0)
         try:
             import_module(name)
         except (OSError, MemoryError) as fault:

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 import pytest
 from playbook.dialogue import Client, Playbook
 
+from flintmq.broker.services import request
+
 
 @pytest.fixture
 def playbook() -> Iterator[Playbook]:
@@ -18,3 +20,11 @@ def playbook() -> Iterator[Playbook]:
 @pytest.fixture
 def client(playbook: Playbook) -> Client:
     return playbook.client()
+
+
+@pytest.fixture
+def services_of_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forgets at the end what a test registers; the broker's own are loaded before, and stay."""
+    request.load_services()
+    monkeypatch.setattr(request, "SERVICES", dict(request.SERVICES))
+    monkeypatch.setattr(request, "CHANGING", set(request.CHANGING))

@@ -162,10 +162,8 @@ def test_an_id_is_one_of_a_user_in_a_virtual_host(client: Client, playbook: Time
 
 
 def test_the_second_waits_while_the_first_is_worked_on(
-    client: Client, playbook: TimedPlaybook, monkeypatch: pytest.MonkeyPatch
+    client: Client, playbook: TimedPlaybook, services_of_test: None
 ) -> None:
-    monkeypatch.setattr("flintmq.broker.services.request.SERVICES", dict(SERVICES))
-    monkeypatch.setattr("flintmq.broker.services.request.CHANGING", set(CHANGING))
     asked: list[Request] = []
 
     @service("test.slow", changes=True)
@@ -258,12 +256,7 @@ def test_no_more_is_kept_than_so_many(client: Client, playbook: TimedPlaybook) -
     assert move(client, "new", x_repeat=1, x_memory=memory_of(client))["moved"] == 3
 
 
-def test_large_answers_do_not_add_up(
-    client: Client, playbook: TimedPlaybook, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("flintmq.broker.services.request.SERVICES", dict(SERVICES))
-    monkeypatch.setattr("flintmq.broker.services.request.CHANGING", set(CHANGING))
-
+def test_large_answers_do_not_add_up(client: Client, playbook: TimedPlaybook, services_of_test: None) -> None:
     @service("test.large", changes=True)
     def large(request: Request) -> None:
         request.reply({"large": "x" * 100_000})
@@ -276,10 +269,8 @@ def test_large_answers_do_not_add_up(
 
 
 def test_requests_under_way_are_bounded(
-    client: Client, playbook: TimedPlaybook, monkeypatch: pytest.MonkeyPatch
+    client: Client, playbook: TimedPlaybook, services_of_test: None
 ) -> None:
-    monkeypatch.setattr("flintmq.broker.services.request.SERVICES", dict(SERVICES))
-    monkeypatch.setattr("flintmq.broker.services.request.CHANGING", set(CHANGING))
     asked: list[Request] = []
 
     @service("test.slow", changes=True)
@@ -306,10 +297,8 @@ def test_scopes_that_are_empty_go(client: Client, playbook: TimedPlaybook) -> No
 
 
 def test_a_bug_in_a_service_is_remembered_as_well(
-    client: Client, playbook: TimedPlaybook, monkeypatch: pytest.MonkeyPatch
+    client: Client, playbook: TimedPlaybook, services_of_test: None
 ) -> None:
-    monkeypatch.setattr("flintmq.broker.services.request.SERVICES", dict(SERVICES))
-    monkeypatch.setattr("flintmq.broker.services.request.CHANGING", set(CHANGING))
     tried: list[int] = []
 
     @service("test.broken", changes=True)

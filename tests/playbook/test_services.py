@@ -516,9 +516,7 @@ def test_who_may_not_ask_may_not_declare_a_way_to_ask() -> None:
     assert "amq.system" in close.reply_text
 
 
-def test_a_bug_in_a_service_is_an_answer(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flintmq.broker.services.request.SERVICES", dict(SERVICES))
-
+def test_a_bug_in_a_service_is_an_answer(client: Client, services_of_test: None) -> None:
     @service("test.broken")
     def broken(request: Request) -> None:
         raise KeyError("oops")
@@ -528,9 +526,8 @@ def test_a_bug_in_a_service_is_an_answer(client: Client, monkeypatch: pytest.Mon
 
 
 def test_an_answer_may_come_later_but_once(
-    client: Client, playbook: Playbook, monkeypatch: pytest.MonkeyPatch
+    client: Client, playbook: Playbook, services_of_test: None
 ) -> None:
-    monkeypatch.setattr("flintmq.broker.services.request.SERVICES", dict(SERVICES))
     asked: list[Request] = []
 
     @service("test.later")

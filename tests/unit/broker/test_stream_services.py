@@ -11,8 +11,7 @@ import pytest
 
 from flintmq.broker.broker import Broker
 from flintmq.broker.channels.channel import Channel
-from flintmq.broker.services import stream_services  # noqa: F401 - makes its services known
-from flintmq.broker.services.request import SERVICES, Request
+from flintmq.broker.services.request import SERVICES, Request, load_services
 from flintmq.clock import Clock
 from flintmq.config import Config
 from flintmq.errors import ChannelFault, ServiceFault
@@ -77,6 +76,7 @@ class Setting:
     def ask(self, name: str, **arguments: Any) -> Asked:
         named = {key.rstrip("_").replace("_", "-"): value for key, value in arguments.items()}
         request = Asked(self.channel, name, {"stream": "s", **named})
+        load_services()
         SERVICES[name](request)
         return request
 

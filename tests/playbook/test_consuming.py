@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from playbook.dialogue import Client, Playbook, carrying
 
+from flintmq.broker.channels.teardown import CONSUMERS
 from flintmq.broker.scheduling.pass_work import HANDED_OUT_MAX
 from flintmq.wire import amqp
 from flintmq.wire.methods import (
@@ -636,6 +637,28 @@ def test_the_round_goes_on_when_one_leaves() -> None:
     client << BasicCancelOk(consumer_tag="a")
     client.publishes("q", b"3", b"4", b"5")
     assert takers(client) == "cbc"
+
+
+@pytest.mark.parametrize("order", ["a crowd b c", "crowd a b c", "a b c crowd"])
+def test_the_round_goes_on_when_a_channel_with_many_consumers_closes(order: str) -> None:
+    client = Playbook().client()
+    client.declares("q")
+    client[2] >> ChannelOpen()
+    client[2] << ChannelOpenOk()
+    crowd = [f"{number}." for number in range(CONSUMERS + 2)]
+    tags = [tag for word in order.split() for tag in (crowd if word == "crowd" else [word])]
+    for tag in tags:
+        voice = client[1 if tag.isalpha() else 2]
+        voice >> BasicConsume(queue="q", consumer_tag=tag, no_ack=True)
+        voice << BasicConsumeOk(consumer_tag=tag)
+    client.publishes("q", *numbered(tags.index("a") + 1))
+    assert takers(client).endswith("a")
+    client[2] >> ChannelClose()
+    client[2] << ChannelCloseOk()
+    client.publishes("q", *numbered(5))
+    assert takers(client) == "bcabc"
+    client >> QueueDeclare(queue="q", passive=True)
+    assert client.hears(QueueDeclareOk).consumer_count == 3
 
 
 def test_those_of_one_priority_take_turns_whoever_comes_or_goes() -> None:

@@ -222,6 +222,8 @@ cdef class Queue:
     cdef join(self, Consumer consumer)
     @cython.locals(index=Py_ssize_t)
     cdef leave(self, Consumer consumer)
+    @cython.locals(elsewhere=Py_ssize_t, each=Consumer)
+    cdef leave_many(self, Py_ssize_t count)
     cpdef bint sweep(self) except -1
     cpdef Delivery take(self)
     @cython.locals(rules=ActiveRules, delivery=Delivery)
@@ -290,7 +292,7 @@ cdef class Queue:
     cpdef subscribe(self, Consumer consumer)
     @cython.locals(index=Py_ssize_t)
     cpdef unsubscribe(self, Consumer consumer)
-    @cython.locals(consumer=Consumer, each=Consumer)
+    @cython.locals(consumer=Consumer, each=Consumer, in_round=Py_ssize_t)
     cpdef unsubscribe_many(self, list consumers)
     @cython.locals(consumer=Consumer, claimed=cython.int)
     cdef release_claims(self)
@@ -324,5 +326,8 @@ cdef class Queue:
 
 @cython.locals(index=Py_ssize_t)
 cdef Py_ssize_t index_of(list consumers, Consumer consumer) except -2
+
+@cython.locals(last=Consumer)
+cdef Py_ssize_t take_last(list consumers, Py_ssize_t count) except -1
 
 cdef long long sooner(long long due_ms, long long other_ms) noexcept

@@ -1157,6 +1157,15 @@ class Queue:
             if index < self.turn:
                 self.turn -= 1
 
+    def leave_many(self, count: int) -> None:
+        """Takes the cancelled consumers out of the round, of which there are at most so many."""
+        elsewhere = take_last(self.active, count)
+        self.turn = min(self.turn, len(self.active))
+        if elsewhere:
+            if self.turn:
+                self.turn = len([each for each in self.active[: self.turn] if not each.cancelled])
+            self.active[:] = [each for each in self.active if not each.cancelled]
+
     def park(self, consumer: Consumer) -> None:
         """Takes the consumer whose turn it is out of the round."""
         consumer.park()
@@ -1712,16 +1721,18 @@ class Queue:
 
     def unsubscribe_many(self, consumers: list[Consumer]) -> None:
         """As unsubscribe for each, in one look at all: a search for each would take long."""
+        in_round = 0
         for consumer in consumers:
             consumer.cancelled = True
+            if not consumer.parked:
+                in_round += 1
             consumer.forget()
             if consumer.is_selective():
                 self.selective -= 1
-        if self.turn:
-            self.turn = len([each for each in self.active[: self.turn] if not each.cancelled])
         # In place: the lanes of a queue with priorities have the same lists.
-        self.consumers[:] = [each for each in self.consumers if not each.cancelled]
-        self.active[:] = [each for each in self.active if not each.cancelled]
+        if take_last(self.consumers, len(consumers)):
+            self.consumers[:] = [each for each in self.consumers if not each.cancelled]
+        self.leave_many(in_round)
         self.release_claims()
         if self.rules is not None and not self.deleted:
             if self.rules.choice is not None:
@@ -1987,6 +1998,17 @@ def index_of(consumers: list[Consumer], consumer: Consumer) -> int:
         if consumers[index] is consumer:
             return index
     return -1
+
+
+def take_last(consumers: list[Consumer], count: int) -> int:
+    """Takes up to `count` cancelled ones off the end, where most are; returns how many were not there."""
+    while count and consumers:
+        last = consumers[-1]
+        if not last.cancelled:
+            break
+        consumers.pop()
+        count -= 1
+    return count
 
 
 def sooner(due_ms: int, other_ms: int) -> int:

@@ -77,9 +77,12 @@ class Parting:
         return self.session.held_channels()
 
     def leave(self) -> Chore:
-        """Channel by channel, and then its exclusive queues."""
+        """Channel by channel, and then its exclusive queues.
+
+        The last channel is the first: its consumers are the last of their queue, where taking them is cheap.
+        """
         session = self.session
-        for count, channel in enumerate(session.connection.all_channels(), 1):
+        for count, channel in enumerate(reversed(session.connection.all_channels()), 1):
             channel.follow(END)  # what still comes on it is discarded
             try:
                 channel.abandon_content()

@@ -267,8 +267,8 @@ def expiry_in_chain(scene: Scene, count: int) -> Work:
     scene.peer.call(1, methods.QueueDeclare(queue="end"))
 
     def work() -> None:
-        scene.publish(scene.peer, count // 50, chain[0])
-        while scene.peer.call(1, methods.QueueDeclare(queue="end", passive=True)).message_count < count // 50:
+        scene.publish(scene.peer, count // 100, chain[0])
+        while scene.peer.call(1, methods.QueueDeclare(queue="end", passive=True)).message_count < count // 100:
             pass
 
     return work
@@ -734,7 +734,7 @@ OPERATIONS: dict[str, Prepare] = {
     "basic.ack": ack,
     "connection lost, unacked": lost_connection,
     "connection lost, consumers": consumers,
-    "connections lost, channels": lost_channels(2000, 1),
+    "connections lost, channels": lost_channels(2000, 2),
     "connections lost, many": lost_channels(10, 10),
     "connection.close, channels": closed_channels,
     "expiry": expiry,

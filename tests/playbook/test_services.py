@@ -12,6 +12,7 @@ from playbook.dialogue import Carried, Client, Playbook, carrying
 from playbook.hourglass import TimedPlaybook
 
 from flintmq.broker.channels.host_tally import QueueCounts
+from flintmq.broker.queues.queue_survey import QueueSums
 from flintmq.broker.services import request as requests
 from flintmq.broker.services import system_services
 from flintmq.broker.services.request import PATIENT_MAX, REQUESTS_WAITING_MAX, SERVICES, Request, service
@@ -122,6 +123,37 @@ def test_broker_info_counts_many_queues_once_a_second(monkeypatch: pytest.Monkey
     playbook.passes(1)
     told = ask(first, "broker.info")
     assert (told["messages-ready"], told["counted-ms"], len(counted)) == (3, told["now-ms"], 2)
+
+
+@pytest.mark.parametrize("waits", [False, True], ids=["who counts", "who waits for another's count"])
+def test_broker_info_of_a_count_that_takes_more_than_a_second(
+    monkeypatch: pytest.MonkeyPatch, waits: bool
+) -> None:
+    """As where passes are long, or have many chores: it is old when it ends, and what there is to tell."""
+    playbook = TimedPlaybook()
+    clients = [playbook.client() for _ in range(1 + waits)]
+    for index, client in enumerate(clients):
+        reply_queue(client, f"mine{index}")
+    for number in range(10):
+        clients[0].declares(f"q{number}")
+    counted: list[list[str]] = []
+    add = QueueSums.add
+
+    def slow(self: QueueSums, queues: Any, names: list[str]) -> None:
+        counted.append(names)
+        assert len(counted) < 10, "it begins again and again"
+        playbook.clock.now_s += 1
+        add(self, queues, names)
+
+    monkeypatch.setattr(system_services, "COUNTED", 4)
+    monkeypatch.setattr(QueueSums, "add", slow)
+    began_ms = playbook.broker.timetable.now_ms()
+    with playbook.one_pass():
+        for index, client in enumerate(clients):
+            request(client, "broker.info", reply_to=f"mine{index}")
+    for client in clients:
+        told = answer(client)
+        assert (told["consumers"], told["counted-ms"]) == (len(clients), began_ms)
 
 
 class LongestCondition:

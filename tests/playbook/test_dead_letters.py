@@ -22,6 +22,8 @@ from flintmq.broker.messages.header_changes import with_delivery_count
 from flintmq.broker.messages.message import Message, new_message
 from flintmq.broker.queues.queue import Queue
 from flintmq.broker.queues.queue_rules import check_arguments, combine
+from flintmq.broker.transactions import dtx_completion, transaction
+from flintmq.broker.transactions.dtx_branch import Branch
 from flintmq.wire import traits
 from flintmq.wire.methods import (
     BasicGet,
@@ -355,6 +357,39 @@ def test_rejections_wait_while_too_many_letters_do(sent: list[str]) -> None:
         most = max(most, len(letters.waiting))
     assert WAITING_MAX <= most <= WAITING_FULL * WAITING_MAX
     assert sent.count("source") == 1500
+
+
+def test_a_large_commit_to_full_queues_goes_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also while too many letters wait, for which whoever publishes has the turn of his client end."""
+    monkeypatch.setattr(transaction, "COPIES_MAX", 1000)
+    monkeypatch.setattr(dtx_completion, "GROUP_COPIES_MAX", 1000)
+    monkeypatch.setattr(dtx_completion, "PORTION_COPIES", 100)
+    monkeypatch.setattr(dead_letter, "WAITING_MAX", 64)
+    monkeypatch.setattr(dead_letter, "FOLLOWING_COPIES", 1000)  # so that they stay too many
+    portions: list[int] = []
+    hand_over = dtx_completion.BranchCompletion.hand_over
+
+    def noted(self: dtx_completion.BranchCompletion, branch: Branch, *most: Any) -> None:
+        before = branch.published()
+        hand_over(self, branch, *most)
+        portions.append(before - branch.published())
+
+    monkeypatch.setattr(dtx_completion.BranchCompletion, "hand_over", noted)
+    playbook = TimedPlaybook()
+    client = playbook.client()
+    client.declares("morgue")
+    for number in range(50):
+        letters = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "morgue"}
+        client.declares(f"q{number}", arguments={"x-max-length": 1, **letters})
+        client.binds(f"q{number}", "amq.fanout")
+    client >> TxSelect()
+    client.hears(TxSelectOk)
+    client.publishes("", *[b"x"] * 100, exchange="amq.fanout")
+    client >> TxCommit()
+    while sum(portions) < 100:
+        playbook.passes(1)
+    client.hears(TxCommitOk)
+    assert max(portions) <= 3, "portions of 100 copies are of two messages, and those of one more"
 
 
 def test_no_letter_is_lost_on_a_way_without_branches() -> None:

@@ -211,8 +211,9 @@ class PassWork:
         return 0
 
     def load(self) -> None:
-        """What is being read now has to wait for others."""
-        self.copies = self.copies_max + 1
+        """What is being read now has to wait for others. Whoever counts copies has lost none of them."""
+        if self.copies <= self.copies_max:
+            self.copies = self.copies_max + 1
 
     def share(self, links: int) -> None:
         """So many links are about to be read in one turn: what each of them may bring."""

@@ -392,6 +392,50 @@ def test_a_large_commit_to_full_queues_goes_in_portions(monkeypatch: pytest.Monk
     assert max(portions) <= 3, "portions of 100 copies are of two messages, and those of one more"
 
 
+def test_a_bug_of_one_who_waits_for_room_keeps_no_letters_and_nobody_else(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    playbook = TimedPlaybook()
+    client = playbook.client()
+    full_queues(client, 20, **{"x-max-length": 5})
+    letters = playbook.broker.virtual_hosts["/"].router.dead_letters
+    while not letters.is_crowded():
+        client.publishes("q0", b"x")
+    went_on: list[str] = []
+
+    def fails() -> None:
+        went_on.append("one")
+        raise RuntimeError("a bug")
+
+    letters.when_room(fails)
+    letters.when_room(lambda: went_on.append("other"))
+    for _ in range(2000):
+        playbook.passes(10)
+    assert went_on == ["one", "other"]
+    assert not letters.waiting
+    assert "a bug in going on with" in caplog.text
+
+
+def test_letters_go_on_after_a_failed_look_at_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    playbook = TimedPlaybook()
+    client = playbook.client()
+    full_queues(client, 20, **{"x-max-length": 5})
+    letters = playbook.broker.virtual_hosts["/"].router.dead_letters
+    while not letters.is_crowded():
+        client.publishes("q0", b"x")
+
+    def fails() -> bool:
+        raise MemoryError
+
+    pass_work = playbook.broker.pass_work
+    monkeypatch.setattr(pass_work, "is_memory_full", fails)
+    playbook.passes(10)
+    monkeypatch.setattr(pass_work, "is_memory_full", lambda: False)
+    for _ in range(2000):
+        playbook.passes(10)
+    assert not letters.waiting
+
+
 def test_no_letter_is_lost_on_a_way_without_branches() -> None:
     """However many wait: each of them makes one other."""
     playbook = TimedPlaybook()

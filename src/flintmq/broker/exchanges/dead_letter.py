@@ -163,6 +163,17 @@ class DeadLetters:
         else:
             callback()
 
+    def tell_held(self) -> None:
+        """There is room: all who wait go on, whatever becomes of one of them."""
+        held, self.held = self.held, []
+        for callback in held:
+            try:
+                callback()
+            except Exception:
+                log.exception(
+                    "a bug in going on with what has waited for letters of vhost %r", self.router.name
+                )
+
     def is_grouped(self) -> bool:
         """Whether letters are part of a group of the journal, such as a transaction's."""
         store = self.router.store
@@ -208,9 +219,7 @@ class DeadLetters:
             self.is_busy = self.is_running = False
         self.set_alarm()
         if self.held and not self.is_crowded():
-            held, self.held = self.held, []
-            for callback in held:
-                callback()
+            self.tell_held()
 
     def follow(self, copies_max: int) -> None:
         """What waits is sent, also what that causes in turn."""

@@ -274,7 +274,11 @@ class PassWork:
         Asked before each portion of what nobody has to publish any more, and a fanout makes many copies of:
         delayed messages that are due, those of a large commit, the past that a new binding gets.
         """
-        if self.is_memory_full():
+        try:
+            is_full = self.is_memory_full()
+        except (MemoryError, OSError):  # whoever asks is called by the clock, and by nobody if this raises
+            is_full = True
+        if is_full:
             return MEMORY_PAUSE_MS
         return DISK_PAUSE_MS if self.behind else 0
 

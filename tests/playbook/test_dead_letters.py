@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from playbook.dialogue import Carried, Client
+from playbook.dialogue import Carried, Client, carrying
 from playbook.hourglass import TimedPlaybook, letter, with_morgue
 
 from flintmq.broker.exchanges import dead_letter
@@ -28,6 +28,7 @@ from flintmq.wire import traits
 from flintmq.wire.methods import (
     BasicGet,
     BasicNack,
+    BasicPublish,
     BasicReject,
     ChannelClose,
     ExchangeDeclare,
@@ -434,6 +435,45 @@ def test_letters_go_on_after_a_failed_look_at_memory(monkeypatch: pytest.MonkeyP
     for _ in range(2000):
         playbook.passes(10)
     assert not letters.waiting
+
+
+@pytest.mark.parametrize("asked", ["consumer", "basic.get", "queue.move"])
+def test_who_waits_for_expired_messages_takes_no_passes_while_too_many_letters_wait(
+    asked: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Letters leave slowly while memory is full: to look in each pass would take all of the processor."""
+    monkeypatch.setattr(dead_letter, "WAITING_MAX", 16)
+    playbook = TimedPlaybook()
+    client = playbook.client()
+    full_queues(client, 20, **{"x-max-length": 5})
+    client.declares("timed", arguments={"x-dead-letter-exchange": "amq.fanout"})
+    client.declares("replies", exclusive=True)
+    client.publishes("timed", *[b"expires"] * 100, expiration="1000")
+    client.publishes("timed", b"stays")
+    letters = playbook.broker.virtual_hosts["/"].router.dead_letters
+    playbook.broker.pass_work.is_memory_full = lambda: True
+    while letters.room():
+        client.publishes("q0", b"x")
+    playbook.clock.now_s += 2
+    with playbook.one_pass():
+        if asked == "consumer":
+            client.consumes("timed", no_ack=True)
+        elif asked == "basic.get":
+            client >> BasicGet(queue="timed", no_ack=True)
+        else:
+            ask = BasicPublish(exchange="amq.system", routing_key="queue.move")
+            client >> carrying(ask, headers={"queue": "timed", "to": "replies"}, reply_to="replies")
+        for _ in range(100):
+            playbook.broker.finish_pass()
+        assert not playbook.broker.has_work()
+    playbook.broker.pass_work.is_memory_full = lambda: False
+    for _ in range(2000):
+        playbook.passes(10)
+    assert playbook.depth("timed") == 0
+    if asked != "queue.move":
+        found = client.next(1)
+        assert isinstance(found, Carried)
+        assert found.body == b"stays"
 
 
 def test_no_letter_is_lost_on_a_way_without_branches() -> None:

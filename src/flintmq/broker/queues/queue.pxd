@@ -199,6 +199,7 @@ cdef class Queue:
     @cython.locals(retries=Retries)
     cdef bint holds_back(self) except -1
     cpdef int dispatch_early(self) except -1
+    cdef go_on_expiring(self)
     cdef bint expire_early(self) except -1
     cpdef bint dispatch_selectively(self) except -1
     @cython.locals(
@@ -304,6 +305,7 @@ cdef class Queue:
     cdef bint is_slow(self) except -1
     cdef Py_ssize_t letters_room(self) except -1
     cdef bint is_crowded(self) except -1
+    cpdef object room_for_letters(self)
     cdef long long letters_due_ms(self) except -1
     @cython.locals(rules=ActiveRules, limits=Limits, message=Message)
     cpdef bint gives_on(self, Message letter) except -1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from playbook.dialogue import Carried, Client, Playbook, carrying
@@ -784,3 +784,35 @@ def test_a_module_of_services_that_cannot_be_loaded_leaves_the_others(
     assert [record.getMessage() for record in caplog.records] == [
         "the services of broken_services_of_test are missing: it cannot be loaded"
     ]
+
+
+def test_services_of_a_module_that_memory_ended_half_way_are_all_known_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, services_of_test: None
+) -> None:
+    (tmp_path / "starved_services_of_test.py").write_text(
+        """
+from flintmq.broker.services import request
+
+@request.service("starved.first")
+def first(asked):
+    return second(asked)
+
+if not request.SERVICES["starved.fed"]:
+    raise MemoryError
+
+@request.service("starved.second")
+def second(asked):
+    return "done"
+"""
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(requests, "LATER", ["starved_services_of_test"])
+    monkeypatch.setitem(requests.SERVICES, "starved.fed", cast("Any", None))
+    requests.load_services()
+    monkeypatch.setitem(requests.SERVICES, "starved.fed", lambda asked: None)
+    requests.load_services()
+    assert not requests.LATER
+    sys.modules.pop("starved_services_of_test")
+    asked: Any = None
+    assert requests.SERVICES["starved.second"](asked) == "done"  # type: ignore[comparison-overlap]
+    assert requests.SERVICES["starved.first"](asked) == "done"  # type: ignore[comparison-overlap]

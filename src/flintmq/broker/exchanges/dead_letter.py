@@ -40,7 +40,7 @@ from flintmq.broker.messages.header_changes import (
 )
 from flintmq.broker.messages.message import Message
 from flintmq.broker.queues.queue_rules import AT_LEAST_ONCE
-from flintmq.errors import PeerFault
+from flintmq.errors import PeerFault, UnreadableFault
 from flintmq.wire import traits
 from flintmq.wire.fields import encode_shortstr
 from flintmq.wire.tables import FieldTable, FieldValue, LongLong, encode_value
@@ -269,6 +269,8 @@ class DeadLetters:
     def bury_next(self, queue: Queue, message: Message, reason: str, tries: int) -> None:
         try:
             self.bury_one(queue, message, reason)
+        except UnreadableFault:  # told where it was met
+            self.try_again([(queue, message, reason, tries)])
         except PeerFault as fault:
             log.error("a dead letter of queue %r is dropped: %s", queue.name, fault.reply_text)
             self.let_go(queue, message, reason, tries)

@@ -194,10 +194,10 @@ def test_a_bug_in_ending_one_that_does_not_read_does_not_keep_others_waiting(
 ) -> None:
     crowd = deaf_crowd(timed, 4)
 
-    def fails(fault: object) -> None:
+    def fails(number: int) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr(crowd[0].session, "close_connection", fails)
+    monkeypatch.setattr(timed.broker.answer_room, "end", fails)
     for _ in range(2 * answer_room.ROOM_WAIT_MS // answer_room.LOOK_MS):
         timed.passes(answer_room.LOOK_MS)
     assert not waiting(crowd[-1])

@@ -12,7 +12,6 @@ from playbook.dialogue import Carried, Client, Playbook, carrying
 from playbook.hourglass import TimedPlaybook
 
 from flintmq.broker.channels.host_tally import QueueCounts
-from flintmq.broker.queues.queue_survey import QueueSums
 from flintmq.broker.services import request as requests
 from flintmq.broker.services import system_services
 from flintmq.broker.services.request import PATIENT_MAX, REQUESTS_WAITING_MAX, SERVICES, Request, service
@@ -136,17 +135,18 @@ def test_broker_info_of_a_count_that_takes_more_than_a_second(
         reply_queue(client, f"mine{index}")
     for number in range(10):
         clients[0].declares(f"q{number}")
-    counted: list[list[str]] = []
-    add = QueueSums.add
+    counted: list[int] = []
+    count = system_services.count
 
-    def slow(self: QueueSums, queues: Any, names: list[str]) -> None:
-        counted.append(names)
-        assert len(counted) < 10, "it begins again and again"
-        playbook.clock.now_s += 1
-        add(self, queues, names)
+    def slow(host: VirtualHost, counts: QueueCounts, now_ms: int) -> Iterator[None]:
+        for _ in count(host, counts, now_ms):
+            counted.append(now_ms)
+            assert len(counted) < 10, "it begins again and again"
+            playbook.clock.now_s += 1
+            yield
 
     monkeypatch.setattr(system_services, "COUNTED", 4)
-    monkeypatch.setattr(QueueSums, "add", slow)
+    monkeypatch.setattr(system_services, "count", slow)
     began_ms = playbook.broker.timetable.now_ms()
     with playbook.one_pass():
         for index, client in enumerate(clients):

@@ -312,8 +312,10 @@ cdef class Queue:
     cpdef watch(self)
     @cython.locals(rules=ActiveRules, due_ms=cython.longlong, message=Message)
     cdef look_ahead(self)
-    @cython.locals(rules=ActiveRules, now_ms=cython.longlong, has_ended=cython.bint)
+    @cython.locals(rules=ActiveRules)
     cpdef alarm_due(self)
+    @cython.locals(now_ms=cython.longlong, has_ended=cython.bint)
+    cdef do_what_is_due(self, ActiveRules rules)
     @cython.locals(limits=Limits, delivery=Delivery)
     cdef end_waits(self, list ready)
     @cython.locals(

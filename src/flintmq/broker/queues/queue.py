@@ -1878,11 +1878,19 @@ class Queue:
             rules.set_alarm(due_ms, self.alarm_due)
 
     def alarm_due(self) -> None:
-        """The alarm of the rules."""
+        """The alarm of the rules; after a bug once more, as nobody else may look at the queue."""
         rules = self.need_rules()
         rules.alarm = None
         if self.deleted:
             return
+        try:
+            self.do_what_is_due(rules)
+        except Exception:
+            log.exception("a bug in what is due in queue %r: once more in a while", self.name)
+            if not self.deleted:
+                rules.set_alarm(rules.timetable.now_ms() + AGAIN_MS, self.alarm_due)
+
+    def do_what_is_due(self, rules: ActiveRules) -> None:
         try:
             if self.is_crowded():
                 rules.set_alarm(self.letters_due_ms(), self.alarm_due)

@@ -154,6 +154,56 @@ def test_who_does_not_read_ends_when_others_wait(timed: TimedPlaybook) -> None:
     )
 
 
+def deaf_crowd(timed: TimedPlaybook, count: int) -> list[Client]:
+    """So many who do not read one answer of a message, and another one whose request waits for them."""
+    timed.broker.answer_room.take_share(16 * MESSAGES * BODY_BYTES)
+    timed.broker.answer_room.answer_bytes = BODY_BYTES
+    timed.broker.answer_room.budget_bytes = (count + 1) * BODY_BYTES
+    crowd = [asker(timed) for _ in range(count)]
+    for client in crowd:
+        peek(client)
+    timed.passes(10 * answer_room.STALLED_MS)
+    other = asker(timed)
+    peek(other)
+    assert waiting(other) == 1
+    return [*crowd, other]
+
+
+def test_a_crowd_that_does_not_read_is_looked_at_once(
+    timed: TimedPlaybook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[int] = []
+    held_bytes = answer_room.Unread.held_bytes
+
+    def noted(self: answer_room.Unread) -> int:
+        looks.append(1)
+        return held_bytes(self)
+
+    crowd = deaf_crowd(timed, 40)
+    timed.broker.answer_room.budget_bytes = 20 * BODY_BYTES
+    monkeypatch.setattr(answer_room.Unread, "held_bytes", noted)
+    timed.passes(answer_room.LOOK_MS)
+    timed.passes(answer_room.LOOK_MS)
+    assert not waiting(crowd[-1])
+    assert len(timed.broker.answer_room.unread) < 20
+    assert len(looks) < 10 * len(crowd), "not all of them again for each that ends"
+
+
+def test_a_bug_in_ending_one_that_does_not_read_does_not_keep_others_waiting(
+    timed: TimedPlaybook, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    crowd = deaf_crowd(timed, 4)
+
+    def fails(number: int) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(timed.broker.answer_room, "end", fails)
+    for _ in range(2 * answer_room.ROOM_WAIT_MS // answer_room.LOOK_MS):
+        timed.passes(answer_room.LOOK_MS)
+    assert not waiting(crowd[-1])
+    assert "a bug in ending connection" in caplog.text
+
+
 def test_large_answers_are_refused_while_memory_is_critical(timed: TimedPlaybook) -> None:
     client = asker(timed)
     timed.broker.pass_work.is_critical = True

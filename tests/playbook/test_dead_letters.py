@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from playbook.dialogue import Carried, Client
+from playbook.dialogue import Carried, Client, carrying
 from playbook.hourglass import TimedPlaybook, letter, with_morgue
 
 from flintmq.broker.exchanges import dead_letter
@@ -22,10 +22,13 @@ from flintmq.broker.messages.header_changes import with_delivery_count
 from flintmq.broker.messages.message import Message, new_message
 from flintmq.broker.queues.queue import Queue
 from flintmq.broker.queues.queue_rules import check_arguments, combine
+from flintmq.broker.transactions import dtx_completion, transaction
+from flintmq.broker.transactions.dtx_branch import Branch
 from flintmq.wire import traits
 from flintmq.wire.methods import (
     BasicGet,
     BasicNack,
+    BasicPublish,
     BasicReject,
     ChannelClose,
     ExchangeDeclare,
@@ -355,6 +358,122 @@ def test_rejections_wait_while_too_many_letters_do(sent: list[str]) -> None:
         most = max(most, len(letters.waiting))
     assert WAITING_MAX <= most <= WAITING_FULL * WAITING_MAX
     assert sent.count("source") == 1500
+
+
+def test_a_large_commit_to_full_queues_goes_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also while too many letters wait, for which whoever publishes has the turn of his client end."""
+    monkeypatch.setattr(transaction, "COPIES_MAX", 1000)
+    monkeypatch.setattr(dtx_completion, "GROUP_COPIES_MAX", 1000)
+    monkeypatch.setattr(dtx_completion, "PORTION_COPIES", 100)
+    monkeypatch.setattr(dead_letter, "WAITING_MAX", 64)
+    monkeypatch.setattr(dead_letter, "FOLLOWING_COPIES", 1000)  # so that they stay too many
+    portions: list[int] = []
+    hand_over = dtx_completion.BranchCompletion.hand_over
+
+    def noted(self: dtx_completion.BranchCompletion, branch: Branch, *most: Any) -> None:
+        before = branch.published()
+        hand_over(self, branch, *most)
+        portions.append(before - branch.published())
+
+    monkeypatch.setattr(dtx_completion.BranchCompletion, "hand_over", noted)
+    playbook = TimedPlaybook()
+    client = playbook.client()
+    client.declares("morgue")
+    for number in range(50):
+        letters = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "morgue"}
+        client.declares(f"q{number}", arguments={"x-max-length": 1, **letters})
+        client.binds(f"q{number}", "amq.fanout")
+    client >> TxSelect()
+    client.hears(TxSelectOk)
+    client.publishes("", *[b"x"] * 100, exchange="amq.fanout")
+    client >> TxCommit()
+    while sum(portions) < 100:
+        playbook.passes(1)
+    client.hears(TxCommitOk)
+    assert max(portions) <= 3, "portions of 100 copies are of two messages, and those of one more"
+
+
+def test_a_bug_of_one_who_waits_for_room_keeps_no_letters_and_nobody_else(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    playbook = TimedPlaybook()
+    client = playbook.client()
+    full_queues(client, 20, **{"x-max-length": 5})
+    letters = playbook.broker.virtual_hosts["/"].router.dead_letters
+    while not letters.is_crowded():
+        client.publishes("q0", b"x")
+    went_on: list[str] = []
+
+    def fails() -> None:
+        went_on.append("one")
+        raise RuntimeError("a bug")
+
+    letters.when_room(fails)
+    letters.when_room(lambda: went_on.append("other"))
+    for _ in range(2000):
+        playbook.passes(10)
+    assert went_on == ["one", "other"]
+    assert not letters.waiting
+    assert "a bug in going on with" in caplog.text
+
+
+def test_letters_go_on_after_a_failed_look_at_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    playbook = TimedPlaybook()
+    client = playbook.client()
+    full_queues(client, 20, **{"x-max-length": 5})
+    letters = playbook.broker.virtual_hosts["/"].router.dead_letters
+    while not letters.is_crowded():
+        client.publishes("q0", b"x")
+
+    def fails() -> bool:
+        raise MemoryError
+
+    pass_work = playbook.broker.pass_work
+    monkeypatch.setattr(pass_work, "is_memory_full", fails)
+    playbook.passes(10)
+    monkeypatch.setattr(pass_work, "is_memory_full", lambda: False)
+    for _ in range(2000):
+        playbook.passes(10)
+    assert not letters.waiting
+
+
+@pytest.mark.parametrize("asked", ["consumer", "basic.get", "queue.move"])
+def test_who_waits_for_expired_messages_takes_no_passes_while_too_many_letters_wait(
+    asked: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Letters leave slowly while memory is full: to look in each pass would take all of the processor."""
+    monkeypatch.setattr(dead_letter, "WAITING_MAX", 16)
+    playbook = TimedPlaybook()
+    client = playbook.client()
+    full_queues(client, 20, **{"x-max-length": 5})
+    client.declares("timed", arguments={"x-dead-letter-exchange": "amq.fanout"})
+    client.declares("replies", exclusive=True)
+    client.publishes("timed", *[b"expires"] * 100, expiration="1000")
+    client.publishes("timed", b"stays")
+    letters = playbook.broker.virtual_hosts["/"].router.dead_letters
+    playbook.broker.pass_work.is_memory_full = lambda: True
+    while letters.room():
+        client.publishes("q0", b"x")
+    playbook.clock.now_s += 2
+    with playbook.one_pass():
+        if asked == "consumer":
+            client.consumes("timed", no_ack=True)
+        elif asked == "basic.get":
+            client >> BasicGet(queue="timed", no_ack=True)
+        else:
+            ask = BasicPublish(exchange="amq.system", routing_key="queue.move")
+            client >> carrying(ask, headers={"queue": "timed", "to": "replies"}, reply_to="replies")
+        for _ in range(100):
+            playbook.broker.finish_pass()
+        assert not playbook.broker.has_work()
+    playbook.broker.pass_work.is_memory_full = lambda: False
+    for _ in range(2000):
+        playbook.passes(10)
+    assert playbook.depth("timed") == 0
+    if asked != "queue.move":
+        found = client.next(1)
+        assert isinstance(found, Carried)
+        assert found.body == b"stays"
 
 
 def test_no_letter_is_lost_on_a_way_without_branches() -> None:

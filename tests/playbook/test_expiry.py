@@ -385,3 +385,23 @@ def test_what_consumers_left_at_the_head_expires_when_they_have_had_theirs() -> 
     assert client.bodies() == [b"1", b"3"]
     client >> QueueDelete(queue="q")
     client << QueueDeleteOk(message_count=0)
+
+
+def test_a_queue_that_a_bug_has_met_by_the_clock_is_looked_at_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    playbook = TimedPlaybook()
+    client = playbook.client()
+    with_morgue(client, message_ttl=1000)
+    client.publishes("q", b"1", b"2")
+
+    def fails() -> int:
+        raise MemoryError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(playbook.broker.virtual_hosts["/"].router.dead_letters, "room", fails)
+        playbook.passes(1100)
+        assert playbook.depth("q") == 2
+    playbook.passes(1100)
+    assert (playbook.depth("q"), playbook.depth("morgue")) == (0, 2)
+    assert "a bug in what is due in queue 'q'" in caplog.text

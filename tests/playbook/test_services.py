@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from playbook.dialogue import Carried, Client, Playbook, carrying
@@ -122,6 +122,38 @@ def test_broker_info_counts_many_queues_once_a_second(monkeypatch: pytest.Monkey
     playbook.passes(1)
     told = ask(first, "broker.info")
     assert (told["messages-ready"], told["counted-ms"], len(counted)) == (3, told["now-ms"], 2)
+
+
+@pytest.mark.parametrize("waits", [False, True], ids=["who counts", "who waits for another's count"])
+def test_broker_info_of_a_count_that_takes_more_than_a_second(
+    monkeypatch: pytest.MonkeyPatch, waits: bool
+) -> None:
+    """As where passes are long, or have many chores: it is old when it ends, and what there is to tell."""
+    playbook = TimedPlaybook()
+    clients = [playbook.client() for _ in range(1 + waits)]
+    for index, client in enumerate(clients):
+        reply_queue(client, f"mine{index}")
+    for number in range(10):
+        clients[0].declares(f"q{number}")
+    counted: list[int] = []
+    count = system_services.count
+
+    def slow(host: VirtualHost, counts: QueueCounts, now_ms: int) -> Iterator[None]:
+        for _ in count(host, counts, now_ms):
+            counted.append(now_ms)
+            assert len(counted) < 10, "it begins again and again"
+            playbook.clock.now_s += 1
+            yield
+
+    monkeypatch.setattr(system_services, "COUNTED", 4)
+    monkeypatch.setattr(system_services, "count", slow)
+    began_ms = playbook.broker.timetable.now_ms()
+    with playbook.one_pass():
+        for index, client in enumerate(clients):
+            request(client, "broker.info", reply_to=f"mine{index}")
+    for client in clients:
+        told = answer(client)
+        assert (told["consumers"], told["counted-ms"]) == (len(clients), began_ms)
 
 
 class LongestCondition:
@@ -752,3 +784,35 @@ def test_a_module_of_services_that_cannot_be_loaded_leaves_the_others(
     assert [record.getMessage() for record in caplog.records] == [
         "the services of broken_services_of_test are missing: it cannot be loaded"
     ]
+
+
+def test_services_of_a_module_that_memory_ended_half_way_are_all_known_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, services_of_test: None
+) -> None:
+    (tmp_path / "starved_services_of_test.py").write_text(
+        """
+from flintmq.broker.services import request
+
+@request.service("starved.first")
+def first(asked):
+    return second(asked)
+
+if not request.SERVICES["starved.fed"]:
+    raise MemoryError
+
+@request.service("starved.second")
+def second(asked):
+    return "done"
+"""
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(requests, "LATER", ["starved_services_of_test"])
+    monkeypatch.setitem(requests.SERVICES, "starved.fed", cast("Any", None))
+    requests.load_services()
+    monkeypatch.setitem(requests.SERVICES, "starved.fed", lambda asked: None)
+    requests.load_services()
+    assert not requests.LATER
+    sys.modules.pop("starved_services_of_test")
+    asked: Any = None
+    assert requests.SERVICES["starved.second"](asked) == "done"  # type: ignore[comparison-overlap]
+    assert requests.SERVICES["starved.first"](asked) == "done"  # type: ignore[comparison-overlap]

@@ -16,8 +16,9 @@ from flintmq.broker.store.staging import Staging
 from flintmq.broker.streams import stream_arguments
 from flintmq.cli.local.journal import show
 from flintmq.config import Staging as Limits
-from flintmq.errors import ServiceFault
+from flintmq.errors import ServiceFault, StorageFault
 from flintmq.storage.inspection.journal_inspection import check
+from flintmq.storage.spool import SpoolReader
 from flintmq.wire import amqp, methods
 from flintmq.wire.methods import BasicPublish
 from flintmq.wire.tables import FieldTable
@@ -123,6 +124,25 @@ def test_a_content_that_comes_in_parts_is_published_whole(playbook: PagedPlayboo
     assert (heard.properties.content_type, heard.properties.delivery_mode) == ("text/plain", 2)
     settle(playbook)
     assert spools(playbook) == []
+
+
+def test_a_content_whose_body_a_stream_does_not_get_stays_staged(
+    playbook: PagedPlaybook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = asker(playbook)
+    durable(client, "s", **{"x-queue-type": "stream"})
+    stage(client, "one", LARGE)
+
+    def fails(reader: SpoolReader, at: int, count: int) -> bytes:
+        raise StorageFault("for once")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(SpoolReader, "read", fails)
+        assert refused(client, "staging.publish", identifier="one", routing_key="s")[0] == amqp.RESOURCE_ERROR
+    assert ask(client, "staging.publish", identifier="one", routing_key="s")["published"] is True
+    assert playbook.broker.streams is not None
+    playbook.broker.streams.storage.commit_now()
+    assert playbook.queue("s").message_count() == 1
 
 
 def test_a_restart_finds_what_was_told_as_staged(playbook: PagedPlaybook) -> None:

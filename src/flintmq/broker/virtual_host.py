@@ -36,6 +36,8 @@ from flintmq.ordered_names import OrderedNames
 from flintmq.wire import amqp
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from flintmq.broker.broker import Broker
     from flintmq.broker.messages.message import Message
     from flintmq.broker.policies import Policies
@@ -145,6 +147,10 @@ class VirtualHost:
     def letters_room(self) -> int:
         """How many messages that become dead letters a queue may drop now; it drops the others later."""
         return self.router.dead_letters.room()
+
+    def when_letters_room(self, callback: Callable[[], None]) -> None:
+        """Calls back once queues may drop many."""
+        self.router.dead_letters.when_room(callback)
 
     # Exchanges
 

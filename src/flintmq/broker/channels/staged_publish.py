@@ -159,6 +159,9 @@ def put(channel: Channel, message: Message, is_immediate: bool) -> Outcome:
             happened = router.enqueue(shown, queues, None, True)
     else:
         happened = router.enqueue(message, queues, None, True)
-    if happened & put_flags.IN_STREAM and router.streams is not None:
-        router.streams.moved = True
+    if happened & put_flags.IN_STREAM:
+        if router.streams is not None:
+            router.streams.moved = True
+    elif happened & put_flags.REFUSED and all(queue.is_stream for queue in queues):
+        return Outcome.FULL  # the disk has not given them the body
     return Outcome.PUBLISHED

@@ -40,7 +40,7 @@ from flintmq.broker.messages.header_changes import (
 )
 from flintmq.broker.messages.message import Message
 from flintmq.broker.queues.queue_rules import AT_LEAST_ONCE
-from flintmq.errors import PeerFault
+from flintmq.errors import PeerFault, UnreadableFault
 from flintmq.wire import traits
 from flintmq.wire.fields import encode_shortstr
 from flintmq.wire.tables import FieldTable, FieldValue, LongLong, encode_value
@@ -163,6 +163,17 @@ class DeadLetters:
         else:
             callback()
 
+    def tell_held(self) -> None:
+        """There is room: all who wait go on, whatever becomes of one of them."""
+        held, self.held = self.held, []
+        for callback in held:
+            try:
+                callback()
+            except Exception:
+                log.exception(
+                    "a bug in going on with what has waited for letters of vhost %r", self.router.name
+                )
+
     def is_grouped(self) -> bool:
         """Whether letters are part of a group of the journal, such as a transaction's."""
         store = self.router.store
@@ -208,9 +219,7 @@ class DeadLetters:
             self.is_busy = self.is_running = False
         self.set_alarm()
         if self.held and not self.is_crowded():
-            held, self.held = self.held, []
-            for callback in held:
-                callback()
+            self.tell_held()
 
     def follow(self, copies_max: int) -> None:
         """What waits is sent, also what that causes in turn."""
@@ -260,6 +269,8 @@ class DeadLetters:
     def bury_next(self, queue: Queue, message: Message, reason: str, tries: int) -> None:
         try:
             self.bury_one(queue, message, reason)
+        except UnreadableFault:  # told where it was met
+            self.try_again([(queue, message, reason, tries)])
         except PeerFault as fault:
             log.error("a dead letter of queue %r is dropped: %s", queue.name, fault.reply_text)
             self.let_go(queue, message, reason, tries)

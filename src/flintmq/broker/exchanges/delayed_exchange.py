@@ -278,6 +278,8 @@ class DelayedExchange(WrappingExchange):
                 now_ms = self.router.pass_work.timetable.now_ms()
                 self.again_ms = max(now_ms + AGAIN_MS, self.again_ms + 1)
                 self.put(self.again_ms, entry)
+        except UnreadableFault:  # told where it was met
+            self.put_off(entry)
         except Exception:
             log.exception("exchange %r: a bug keeps a message: once more in a while", self.name)
             self.put_off(entry)
@@ -286,6 +288,8 @@ class DelayedExchange(WrappingExchange):
         """Whether all queues have the message that can have it; else some of them are full."""
         try:
             return self.send(entry, message)
+        except UnreadableFault:
+            raise
         except PeerFault as fault:
             log.error("exchange %r: a message is dropped when it is due: %s", self.name, fault.reply_text)
             return True

@@ -86,6 +86,8 @@ cdef class Router:
     cpdef bint is_too_large(self, Message message) except -1
     @cython.locals(queue=Queue, left_out=list)
     cpdef list fitting(self, Message message, list queues)
+    @cython.locals(queue=Queue)
+    cpdef check_body(self, Message message, list queues)
     @cython.locals(happened=cython.int, fitting=list)
     cpdef int forward(self, Message message, list queues) except -1
     cpdef int forward_shown(self, Message message, list queues) except -1

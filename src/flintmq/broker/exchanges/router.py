@@ -571,9 +571,11 @@ class Router:
     def fitting(self, message: Message, queues: list[Queue]) -> list[Queue]:
         """Those of the queues that take so large a message: the very same list when all of them do.
 
-        Streams do not, and nobody waits for an answer who could be told: their copies are left out.
+        Streams do not, and nobody waits for an answer who could be told: their copies are left out. An
+        UnreadableFault if a stream is to get a body that the disk does not give now: no queue has it then.
         """
         if not self.is_too_large(message):
+            self.check_body(message, queues)
             return queues
         left_out = [queue for queue in queues if queue.is_stream]
         if not left_out:
@@ -591,12 +593,23 @@ class Router:
         )
         return [queue for queue in queues if not queue.is_stream]
 
+    def check_body(self, message: Message, queues: list[Queue]) -> None:
+        """Raises if one of the queues is a stream, which has to read the body, and it cannot be read now."""
+        if self.store is None or not message.traits & traits.SPOOLED:
+            return
+        for queue in queues:
+            if queue.is_stream:
+                body = self.store.body_of(message)
+                if body is not None:  # else it is lost, and the stream refuses it
+                    body.close()
+                return
+
     def forward(self, message: Message, queues: list[Queue]) -> int:
         """Gives a message that is in no queue yet to these; the journal keeps it where it must.
 
         The outcome is as that of `enqueue`: full queues may have refused it. Nobody else is told, so whoever
         lets go of an original afterwards asks `is_refused` or `refusing` before. Streams for which it is too
-        large are left out.
+        large are left out; on an UnreadableFault it is to be tried again later.
 
         No consumer gets it before it is safe there (MOVED): a crash would bring it back to where it came
         from, and so a second time to where it went.

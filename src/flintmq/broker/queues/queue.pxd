@@ -199,6 +199,7 @@ cdef class Queue:
     @cython.locals(retries=Retries)
     cdef bint holds_back(self) except -1
     cpdef int dispatch_early(self) except -1
+    cdef go_on_expiring(self)
     cdef bint expire_early(self) except -1
     cpdef bint dispatch_selectively(self) except -1
     @cython.locals(
@@ -306,14 +307,17 @@ cdef class Queue:
     cdef bint is_slow(self) except -1
     cdef Py_ssize_t letters_room(self) except -1
     cdef bint is_crowded(self) except -1
+    cpdef object room_for_letters(self)
     cdef long long letters_due_ms(self) except -1
     @cython.locals(rules=ActiveRules, limits=Limits, message=Message)
     cpdef bint gives_on(self, Message letter) except -1
     cpdef watch(self)
     @cython.locals(rules=ActiveRules, due_ms=cython.longlong, message=Message)
     cdef look_ahead(self)
-    @cython.locals(rules=ActiveRules, now_ms=cython.longlong, has_ended=cython.bint)
+    @cython.locals(rules=ActiveRules)
     cpdef alarm_due(self)
+    @cython.locals(now_ms=cython.longlong, has_ended=cython.bint)
+    cdef do_what_is_due(self, ActiveRules rules)
     @cython.locals(limits=Limits, delivery=Delivery)
     cdef end_waits(self, list ready)
     @cython.locals(

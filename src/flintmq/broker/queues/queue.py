@@ -37,7 +37,7 @@ from flintmq.broker.queues.paged_tail import READ_BYTES, READ_ENTRIES_MAX, Paged
 from flintmq.broker.queues.queue_rules import REJECT_PUBLISH_DLX, QueueRules
 from flintmq.broker.queues.queue_tally import QueueTally
 from flintmq.broker.queues.ring import Ring
-from flintmq.broker.scheduling.chores import repeated
+from flintmq.broker.scheduling.chores import Wait, repeated
 from flintmq.broker.scheduling.pass_work import PassWork
 from flintmq.errors import ProtocolMisuse, UnreadableFault
 from flintmq.wire import traits
@@ -927,7 +927,7 @@ class Queue:
         goals = rules.goals
         pass_work = self.pass_work
         if rules.expiry is not None and self.expire():
-            self.mark()  # there is more to expire, in the next pass
+            self.go_on_expiring()
             return 0
         if self.holds_back():
             self.watch()
@@ -950,7 +950,7 @@ class Queue:
                 break
             if rules.expiry is not None and rules.expiry.has_expired(message):
                 if self.expire():
-                    self.mark()
+                    self.go_on_expiring()
                     break
                 continue
             if self.turn >= len(self.active):
@@ -1792,6 +1792,13 @@ class Queue:
                 self.bury_all(dead, "expired")
         return has_more
 
+    def go_on_expiring(self) -> None:
+        """There is more to expire: in the next pass, or by the alarm while too many dead letters wait."""
+        if self.is_crowded():
+            self.watch()
+        else:
+            self.mark()
+
     def expire_early(self) -> bool:
         """As expire, for a message that comes in; True also if what is before it cannot be read now."""
         try:
@@ -1815,6 +1822,13 @@ class Queue:
     def is_crowded(self) -> bool:
         """Whether so many dead letters wait that few are to be made."""
         return self.letters_room() < EXPIRED_MAX
+
+    def room_for_letters(self) -> Wait | None:
+        """What a chore yields that waits for expired messages to go; None where the next pass will do."""
+        rules = self.need_rules()
+        if rules.host is None or not self.is_crowded():
+            return None
+        return rules.host.when_letters_room
 
     def letters_due_ms(self) -> int:
         """When the next messages are dropped that become dead letters."""
@@ -1875,11 +1889,19 @@ class Queue:
             rules.set_alarm(due_ms, self.alarm_due)
 
     def alarm_due(self) -> None:
-        """The alarm of the rules."""
+        """The alarm of the rules; after a bug once more, as nobody else may look at the queue."""
         rules = self.need_rules()
         rules.alarm = None
         if self.deleted:
             return
+        try:
+            self.do_what_is_due(rules)
+        except Exception:
+            log.exception("a bug in what is due in queue %r: once more in a while", self.name)
+            if not self.deleted:
+                rules.set_alarm(rules.timetable.now_ms() + AGAIN_MS, self.alarm_due)
+
+    def do_what_is_due(self, rules: ActiveRules) -> None:
         try:
             if self.is_crowded():
                 rules.set_alarm(self.letters_due_ms(), self.alarm_due)
@@ -1887,6 +1909,7 @@ class Queue:
                 self.trim()
                 if rules.expiry is not None and not (self.pass_work.behind and self.is_slow()):
                     self.expire()
+                self.mark()  # where consumers wait for what has expired, see go_on_expiring
         except UnreadableFault:
             rules.set_alarm(rules.timetable.now_ms() + AGAIN_MS, self.alarm_due)
         now_ms: int = rules.timetable.now_ms()

@@ -175,9 +175,16 @@ class AnswerRoom:
             self.wake_first()
 
     def has_room(self, wanted: int) -> bool:
-        if self.pass_work.is_critical or (self.store is not None and self.store.is_overflow_behind()):
+        if self.is_closed():
             return False
-        used = self.made_bytes + self.unread_bytes()
+        return self.fits(wanted, self.made_bytes + self.unread_bytes())
+
+    def is_closed(self) -> bool:
+        """Whether no large answer is made, however little others take."""
+        return self.pass_work.is_critical or (self.store is not None and self.store.is_overflow_behind())
+
+    def fits(self, wanted: int, used: int) -> bool:
+        """Whether there is room beside so much."""
         return not used or used + wanted <= self.budget_bytes
 
     def unread_bytes(self) -> int:
@@ -231,15 +238,29 @@ class AnswerRoom:
     def look(self) -> None:
         """Not everything that is waited for tells when it has come: the end of a connection, memory."""
         self.alarm = None
-        now_ms = self.timetable.now_ms()
         if self.line:
-            for number, unread in list(self.unread.items()):
-                unread.look(now_ms)
-                if now_ms - unread.since_ms >= STALLED_MS and not self.has_room(self.answer_bytes_max()):
-                    self.end(number)
+            self.end_stalled()
         for pause in list(self.pauses):
             pause.wake()
         self.wake_first()
+
+    def end_stalled(self) -> None:
+        """Those end that read nothing, until there is room for one who waits.
+
+        Of thousands all are looked at once, not again for each that ends.
+        """
+        now_ms = self.timetable.now_ms()
+        wanted = self.answer_bytes_max()
+        is_closed = self.is_closed()
+        used = self.made_bytes + self.unread_bytes()
+        for number, unread in list(self.unread.items()):
+            unread.look(now_ms)
+            if now_ms - unread.since_ms >= STALLED_MS and (is_closed or not self.fits(wanted, used)):
+                used -= unread.held_bytes()
+                try:
+                    self.end(number)
+                except Exception:  # others wait, and are looked after here alone
+                    log.exception("a bug in ending connection %d", number)
 
     def end(self, number: int) -> None:
         """Others wait for memory that only this connection can give back, and its client does not read."""

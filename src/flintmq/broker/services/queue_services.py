@@ -26,6 +26,7 @@ from flintmq.wire.tables import FieldTable
 if TYPE_CHECKING:
     from flintmq.broker.messages.message import Message
     from flintmq.broker.queues.queue import Queue
+    from flintmq.broker.scheduling.chores import Chore
 
 # Whose lease of which queue a request is about.
 LEASE = "queue text, creation-id? text, consumer text, epoch? number"
@@ -486,7 +487,7 @@ def why(stopped: str) -> FieldTable:
 
 
 @service("queue.move", "queue text, to text, limit? number", changes=True, administers=True)
-def queue_move(request: Request) -> Iterator[None]:
+def queue_move(request: Request) -> Chore:
     """Moves messages from the head of a queue to the end of another: queue, to, limit."""
     source, target = queue_of(request), queue_of(request, "to", Operation.WRITE)
     if source is target:
@@ -496,7 +497,7 @@ def queue_move(request: Request) -> Iterator[None]:
     while moved < limit and not source.deleted and not target.deleted:
         require_both(request, {"moved": moved, "left": source.message_count()})
         if source.sweep():
-            yield
+            yield source.room_for_letters()
             continue
         some, stopped = browsing.move(
             request.channel.router, source, target, min(limit - moved, MOVED_AT_ONCE)
@@ -504,6 +505,6 @@ def queue_move(request: Request) -> Iterator[None]:
         moved += some
         if not some or stopped:
             break
-        yield
+        yield None
     promise(request)
     request.reply({"moved": moved, "left": source.message_count(), **why(stopped)})

@@ -16,6 +16,7 @@ is a portion.
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from importlib import import_module
 from io import BytesIO
@@ -421,10 +422,14 @@ def load_services() -> None:
         if not LATER:  # a module has asked for the others while it was loaded
             break
         name = LATER.pop(0)
+        before = set(SERVICES)
         try:
             import_module(name)
         except (OSError, MemoryError) as fault:
             LATER.append(name)  # the system has no descriptor or memory now, and may have one later
+            for each in SERVICES.keys() - before:
+                if SERVICES[each].__module__ not in sys.modules:
+                    del SERVICES[each]  # of a module that has come half way, and registers it once more
             log.error("the services of %s cannot be loaded now: %s", name, fault)
         except Exception:  # the services of other modules are there
             log.exception("the services of %s are missing: it cannot be loaded", name)

@@ -416,6 +416,8 @@ class BranchCompletion:
                 else:
                     self.router.post(message, bool(flags & IMMEDIATE))
                 self.note_streams(work)
+        except UnreadableFault:  # tried again by whoever hands over
+            raise
         except PeerFault as fault:
             branch.refused += 1
             log.warning("a message of branch %s is dropped: %s", branch.xid, fault.reply_text)

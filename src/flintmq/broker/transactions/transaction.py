@@ -239,9 +239,11 @@ class Transaction:
         channel = self.channel
         for message, route, _ in routed:
             size = message.header_size + message.body_size()
-            if size > MESSAGE_OCTETS_MAX:
+            if size > MESSAGE_OCTETS_MAX or message.traits & traits.SPOOLED:
                 further = cc_bcc.keys_of(message) if message.traits & traits.HAS_COPIES else []
-                refuse_too_large(channel.router.reachable(route, further), size)
+                queues = channel.router.reachable(route, further)
+                refuse_too_large(queues, size)
+                channel.router.check_body(message, queues)
             if route.by_headers:
                 if route.exchange is not None:
                     route.exchange.check_message(message, channel)

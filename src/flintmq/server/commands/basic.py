@@ -141,7 +141,7 @@ def basic_get(session: Session, channel: Channel, method: methods.BasicGet) -> N
 def fetched(session: Session, channel: Channel, owner: BrokerChannel, queue: Queue, no_ack: bool) -> Chore:
     """A basic.get of a queue in which more has expired than a pass may take: it waits until that is gone."""
     while is_open(session, channel, owner) and queue.sweep():
-        yield None
+        yield queue.room_for_letters()
     if not is_open(session, channel, owner):
         return
     may(owner, Operation.READ, "queue", queue.name)  # which may have been taken away meanwhile
@@ -168,7 +168,7 @@ def fetched_selectively(
                 amqp.NOT_FOUND, f"no queue '{queue.name}' in vhost '{owner.virtual_host.name}'"
             )
         if queue.sweep():
-            yield None
+            yield queue.room_for_letters()
             continue
         found, after, has_more = browsing.take_selected(queue, selection, after)
         if found is not None and found.message is not None:

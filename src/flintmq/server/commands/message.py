@@ -476,7 +476,7 @@ def fetched(
     """Where more has expired than a pass may take, it waits until that is gone."""
     owner = broker_channel(channel)
     while is_open(session, channel, owner) and queue.sweep():
-        yield None
+        yield queue.room_for_letters()
     if not is_open(session, channel, owner):
         return
     may(owner, Operation.READ, "queue", queue.name)

@@ -205,6 +205,7 @@ class Link:
 
     def gather(self, buffer: bytearray) -> None:
         """Reads once, and puts what came behind what is there of the frame."""
+        self.scheduler.pass_work.crowded = None
         size = sockets.receive(self.descriptor, buffer, 0, min(len(buffer), self.read_size()))
         if size > 0:
             self.received = True
@@ -265,6 +266,7 @@ class Link:
         pass_work = self.scheduler.pass_work
         pass_work.copies = 0
         pass_work.drained = False
+        pass_work.crowded = None  # what a commit in portions has made meanwhile is not of this client
         try:
             used = session.connection.receive(buffer, size)
         except PeerFault as fault:

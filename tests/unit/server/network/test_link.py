@@ -13,6 +13,7 @@ import pytest
 from playbook.dialogue import HEADERS, decoded, frame
 
 from flintmq.auth.failed_logins import FailedLogins
+from flintmq.broker.exchanges import dead_letter
 from flintmq.broker.services.request import SERVICES, Request
 from flintmq.clock import Clock
 from flintmq.config import Config, Limits
@@ -359,6 +360,22 @@ def test_a_bug_after_a_read_ends_that_connection_and_others_are_served(
 
     run(scenario)
     assert "a bug ends the connection" in caplog.text
+
+
+def test_dead_letters_that_a_commit_of_another_has_made_hold_up_nobody_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scenario(wire: Wire) -> None:
+        await wire.open()
+        monkeypatch.setattr(dead_letter, "WAITING_MAX", 0)  # too many wait, for as long as the test takes
+        virtual_host = wire.link.session.virtual_host
+        assert virtual_host is not None
+        wire.server.broker.pass_work.crowded = virtual_host.router.dead_letters
+        await wire.say(methods.QueueDeclare(queue="q"))
+        await wire.hear(methods.QueueDeclareOk)
+        assert not wire.link.held
+
+    run(scenario)
 
 
 def test_a_slow_handshake_is_cut_off_and_a_quick_one_is_not() -> None:

@@ -54,6 +54,8 @@ def check_shares(broker: Broker, channels: list[Channel]) -> None:
         for exchange in host.exchanges.values():
             if isinstance(exchange, DelayedExchange):
                 holding.update(each & ENTRY_MASK for each in exchange.waiting if each & 1)
+    for rest in dropping(broker):  # also of queues that are deleted
+        holding.update(entry for entry in entries_of(rest) if entry & 1)
     kept = {entry: hold.queues for entry, hold in store.held.items()} | store.shared
     kept |= {entry: 1 for entry in holding if entry < HELD and entry not in kept}
     wrong = {
@@ -70,6 +72,9 @@ def holders(broker: Broker, channels: list[Channel]) -> list[tuple[str, int, set
         for queue in host.queues.values():
             if queue.number and not queue.is_stream:
                 entries = [*entries_of(queue), *entries_out(queue, channels), *entries_dying(broker, queue)]
+                for rest in dropping(broker):
+                    if rest.number == queue.number:
+                        entries += entries_of(rest)
                 held = {entry >> 1 for entry in entries if entry and not entry & 1}
                 for branch in host.branches.branches.values():
                     held |= {lock.entry for lock in branch.locks if lock.queue is queue and lock.entry}
@@ -110,11 +115,22 @@ def entries_dying(broker: Broker, queue: Queue) -> list[int]:
         for whose, message, _, _ in [*letters.dead, *letters.failed, *letters.waiting]
         if whose is queue
     ]
-    for alarm in [*broker.timetable.alarms, *broker.timetable.aside]:
-        callback = alarm.callback
-        if getattr(callback, "__name__", "") == "go_on_dropping" and callback.__self__.number == queue.number:  # type: ignore[union-attr]
-            letters += entries_of(callback.__self__)  # type: ignore[union-attr]
+    for callback in due_later(broker):
         is_burial = isinstance(callback, partial) and getattr(callback.func, "__name__", "") == "let_go_all"
-        if is_burial and callback.func.__self__ is queue:  # type: ignore[union-attr]
-            letters += [message.entry for message in callback.args[0]]  # type: ignore[union-attr]
+        if is_burial and callback.func.__self__ is queue:
+            letters += [message.entry for message in callback.args[0]]
     return letters
+
+
+def dropping(broker: Broker) -> list[Queue]:
+    """What queues have dropped, of which the rest is to be let go of once more after a pause."""
+    return [
+        callback.__self__
+        for callback in due_later(broker)
+        if getattr(callback, "__name__", "") == "go_on_dropping"
+    ]
+
+
+def due_later(broker: Broker) -> list[Any]:
+    """What the clock will call."""
+    return [alarm.callback for alarm in [*broker.timetable.alarms, *broker.timetable.aside]]

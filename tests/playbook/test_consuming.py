@@ -434,6 +434,63 @@ def test_prefetch_count_is_for_each_consumer(client: Client) -> None:
     assert depth(client) == 0
 
 
+def queues_of_py_amqp(playbook: Playbook, no_wait: bool) -> Client:
+    """A client on py-amqp that consumes from two queues of five messages each, and may hold two."""
+    client = playbook.client(product="py-amqp")
+    for queue in ("a", "b"):
+        client.declares(queue)
+        client.publishes(queue, *numbered(5))
+    qos(client, 2)
+    client >> BasicConsume(queue="a", consumer_tag="a", no_wait=no_wait)
+    if not no_wait:
+        client << BasicConsumeOk(consumer_tag="a")
+    return client
+
+
+def taken_from(client: Client) -> list[str]:
+    return sorted(consumer for consumer, _, _ in client.deliveries())
+
+
+def test_prefetch_of_py_amqp_is_for_each_consumer(playbook: Playbook) -> None:
+    """A service that waits in its handlers for replies to another consumer of the channel gets them."""
+    client = queues_of_py_amqp(playbook, no_wait=False)
+    assert taken_from(client) == ["a", "a"]
+    client.consumes("b", "b")
+    assert taken_from(client) == ["b", "b"]
+
+
+def test_prefetch_of_py_amqp_is_shared_by_what_begins_without_waiting(playbook: Playbook) -> None:
+    """As a Consumer of kombu with several queues does, and so Celery's worker."""
+    client = queues_of_py_amqp(playbook, no_wait=True)
+    assert taken_from(client) == ["a", "a"]
+    client.consumes("b", "b")
+    assert taken_from(client) == []
+    qos(client, 3)
+    assert len(taken_from(client)) == 1
+    client >> BasicAck(delivery_tag=3, multiple=True)
+    assert len(taken_from(client)) == 3
+    qos(client, 0)
+    assert len(taken_from(client)) == 4
+    client >> BasicAck(delivery_tag=10, multiple=True)
+    qos(client, 1)
+    client.publishes("a", b"6", b"7")
+    client.publishes("b", b"6", b"7")
+    assert len(taken_from(client)) == 1
+
+
+def test_another_prefetch_of_py_amqp_holds_at_once(playbook: Playbook) -> None:
+    """Celery widens it for each task of the future that a worker holds, and narrows it afterwards."""
+    client = queues_of_py_amqp(playbook, no_wait=False)
+    assert taken_from(client) == ["a", "a"]
+    qos(client, 3)
+    assert taken_from(client) == ["a"]
+    qos(client, 1)
+    client >> BasicAck(delivery_tag=2, multiple=True)
+    assert taken_from(client) == []
+    client >> BasicAck(delivery_tag=3)
+    assert taken_from(client) == ["a"]
+
+
 def test_prefetch_does_not_bind_those_who_never_ack(client: Client) -> None:
     client.declares("q")
     qos(client, 1)

@@ -40,6 +40,7 @@ cdef class Channel:
     cdef public long long prefetch_bytes
     cdef public long long global_count
     cdef public long long global_bytes
+    cdef public bint shares_prefetch
     cdef readonly bint flowing
     cdef readonly dict parked
     cdef public object transaction

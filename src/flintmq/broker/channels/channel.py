@@ -99,6 +99,7 @@ class Channel:
         "returns",
         "rights",
         "router",
+        "shares_prefetch",
         "store",
         "stream_qos",
         "streaming",
@@ -130,6 +131,7 @@ class Channel:
         self.prefetch_bytes = 0
         self.global_count = 0
         self.global_bytes = 0
+        self.shares_prefetch = False  # what basic.qos sets for each consumer is for all together too
         self.flowing = True
         self.parked: dict[Consumer, None] = {}
         self.transaction: TransactionScope | None = None

@@ -50,14 +50,32 @@ def set_prefetch(
     owner = broker_channel(channel)
     for consumer in owner.consumers.values():
         caught_up(consumer.queue)
-    if method.global_ or session.follows_standard_qos():
+    if method.global_ or session.expects_standard():
         owner.global_count = method.prefetch_count
         owner.global_bytes = method.prefetch_size
     else:
         owner.prefetch_count = method.prefetch_count
         owner.prefetch_bytes = method.prefetch_size
         owner.global_count = owner.global_bytes = 0  # as in RabbitMQ: it takes the place of a shared limit
+        if session.is_py_amqp():
+            reset_prefetch(owner)
     owner.flow(owner.flowing)  # wakes those that waited for a wider limit
+
+
+def reset_prefetch(owner: BrokerChannel) -> None:
+    """The limit of new consumers is that of the present ones too, and of all together if they share it."""
+    if owner.shares_prefetch:
+        share_prefetch(owner)
+    for consumer in owner.consumers.values():
+        consumer.prefetch_count = owner.prefetch_count
+        consumer.prefetch_bytes = owner.prefetch_bytes
+        consumer.wake()
+
+
+def share_prefetch(owner: BrokerChannel) -> None:
+    owner.shares_prefetch = True
+    owner.global_count = owner.prefetch_count
+    owner.global_bytes = owner.prefetch_bytes
 
 
 @command("basic.consume")
@@ -81,6 +99,9 @@ def basic_consume(session: Session, channel: Channel, method: methods.BasicConsu
     owner.virtual_host.consume(consumer)
     if not method.no_wait:
         session.send(channel.number, methods.BasicConsumeOk(consumer_tag=tag))
+    elif session.is_py_amqp() and not owner.global_count:
+        # So kombu begins a Consumer of several queues, such as that of Celery: it waits for the last alone.
+        share_prefetch(owner)
 
 
 @command("basic.cancel")

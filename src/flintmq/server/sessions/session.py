@@ -379,12 +379,13 @@ class Session(Events):
 
     # What the client is known to understand
 
-    def follows_standard_qos(self) -> bool:
-        """Whether qos without global means the whole channel, as the standard has it, or each new consumer.
+    def is_py_amqp(self) -> bool:
+        """Whether kombu may be there, on which Celery stands.
 
-        kombu, which stands on py-amqp, takes the standard's word for any broker not called RabbitMQ.
+        For any broker not called RabbitMQ Celery's worker counts on qos without global to hold for all that
+        it consumes, and at once. Others on py-amqp mean each new consumer, as in RabbitMQ.
         """
-        return self.expects_standard() or self.client_properties.get("product") == "py-amqp"
+        return not self.expects_standard() and self.client_properties.get("product") == "py-amqp"
 
     def expects_standard(self) -> bool:
         """Whether the answers are those of 0-8 and 0-9 where RabbitMQ has others.

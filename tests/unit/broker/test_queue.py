@@ -9,7 +9,7 @@ import pytest
 from playbook.dialogue import Playbook
 from playbook.paged import PagedPlaybook
 
-from flintmq.wire.methods import BasicAck, BasicGet, BasicNack, QueuePurge
+from flintmq.wire.methods import BasicAck, BasicCancel, BasicGet, BasicNack, QueuePurge
 
 # As in queue.py, whose numbers are C's own in the compiled build.
 CONGESTED_MESSAGES = 16_384
@@ -41,6 +41,23 @@ def test_its_counts_follow_the_messages() -> None:
     client >> QueuePurge(queue="q", no_wait=True)
     assert counts() == (0, 0, 0)
     assert queue.ready_bytes == 0
+
+
+def test_what_many_consumers_had_in_turn_comes_back_in_order() -> None:
+    """Each gives back many that belong between those of the others."""
+    playbook = Playbook()
+    readers = [playbook.client() for _ in range(20)]
+    readers[0].declares("q")
+    for reader in readers:
+        reader.consumes("q")
+    bodies = [b"%d" % number for number in range(2000)]
+    readers[0].publishes("q", *bodies)
+    for reader in readers:
+        reader >> BasicCancel(consumer_tag="c", no_wait=True)
+    for reader in readers:
+        reader >> BasicNack(delivery_tag=0, multiple=True, requeue=True)
+    queue = playbook.broker.virtual_hosts["/"].queues["q"]
+    assert [delivery.position for delivery in reversed(queue.returned)] == list(range(2000))
 
 
 def pressed_after(bodies: int, size: int) -> bool:

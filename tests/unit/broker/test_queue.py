@@ -9,7 +9,15 @@ import pytest
 from playbook.dialogue import Playbook
 from playbook.paged import PagedPlaybook
 
-from flintmq.wire.methods import BasicAck, BasicCancel, BasicConsume, BasicGet, BasicNack, QueueDeclare, QueuePurge
+from flintmq.wire.methods import (
+    BasicAck,
+    BasicCancel,
+    BasicConsume,
+    BasicGet,
+    BasicNack,
+    QueueDeclare,
+    QueuePurge,
+)
 
 # As in queue.py, whose numbers are C's own in the compiled build.
 CONGESTED_MESSAGES = 16_384

@@ -199,6 +199,28 @@ def lost_connection(scene: Scene, count: int) -> Work:
     return work
 
 
+def lost_in_turns(scene: Scene, count: int) -> Work:
+    """Of ten connections, each holds every tenth message unacked; all of them are lost."""
+    long_queue(scene, count)
+    holders = [scene.connect() for _ in range(10)]
+    for holder in holders:
+        holder.call(1, methods.BasicQos(prefetch_count=count // 10))
+    with scene.broker.stopped():
+        for holder in holders:
+            holder.send(1, methods.BasicConsume(queue="q", no_wait=True))
+    for holder in holders:
+        for _ in range(count // 10):
+            holder.delivery(1)
+
+    def work() -> None:
+        with scene.broker.stopped():
+            for holder in holders:
+                holder.reset()
+        until_back(scene, count)
+
+    return work
+
+
 def nack(scene: Scene, count: int) -> Work:
     """All of them are dead letters, which go to another queue."""
     scene.peer.call(1, methods.QueueDeclare(queue="dead"))
@@ -733,6 +755,7 @@ OPERATIONS: dict[str, Prepare] = {
     "basic.nack, large, to be retried": nack_to_retry,
     "basic.ack": ack,
     "connection lost, unacked": lost_connection,
+    "connections lost, unacked in turns": lost_in_turns,
     "connection lost, consumers": consumers,
     "connections lost, channels": lost_channels(2000, 2),
     "connections lost, many": lost_channels(10, 10),

@@ -35,8 +35,11 @@ ROUND_S = 0.1
 WEIGH_S = 0.05
 # Free memory is given back this often: it takes milliseconds.
 TRIM_S = 0.5
-# The collector looks for what connections have left behind this often: it looks at every object.
+# The collector looks for what connections have left behind this often: it looks at every object, and nobody
+# is served meanwhile. Each leaves some kilobytes, so that has time: until memory is critical, the collector
+# has at most one in so many parts of the time.
 COLLECT_S = 3.0
+COLLECT_PARTS = 100
 # What queues keep in memory, at each mark: messages, octets.
 KEPT_SHORT = (1024, 262_144)
 KEPT_URGENT = (16, 16_384)
@@ -68,7 +71,8 @@ class Relief:
         self.timer: asyncio.TimerHandle | None = None
         self.trim_due_s = 0.0
         self.weigh_due_s = 0.0
-        self.collect_due_s = 0.0
+        self.collected_s = 0.0
+        self.collect_took_s = 0.0
         self.is_urgent = False
         store = server.broker.store
         self.kept_usual = (0, 0) if store is None else (store.kept_messages, store.kept_bytes)
@@ -126,14 +130,22 @@ class Relief:
         server.scheduler.schedule_pass()  # the disk gets what was shed
         now_s = server.loop.time()
         if not has_more and now_s >= self.trim_due_s:
-            if server.has_garbage and now_s >= self.collect_due_s:
+            if server.has_garbage and self.may_collect(now_s):
                 server.give_back()
-                self.collect_due_s = server.loop.time() + COLLECT_S
+                self.collected_s = server.loop.time()
+                self.collect_took_s = self.collected_s - now_s
             else:
                 memory.trim()
             self.trim_due_s = server.loop.time() + TRIM_S
         self.timer = server.loop.call_later(STEP_S if has_more else ROUND_S, self.step)
         server.watch_memory()
+
+    def may_collect(self, now_s: float) -> bool:
+        """Whether the last time the collector looked at everything is long enough ago."""
+        pause_s = COLLECT_S
+        if not self.server.alarm.critical.is_on:
+            pause_s = max(pause_s, COLLECT_PARTS * self.collect_took_s)
+        return now_s >= self.collected_s + pause_s
 
     def spool_contents(self) -> None:
         """Contents that are coming in go to files, those of some links at a time."""

@@ -9,11 +9,21 @@ import pytest
 from playbook.dialogue import Playbook
 from playbook.paged import PagedPlaybook
 
-from flintmq.wire.methods import BasicAck, BasicGet, BasicNack, QueuePurge
+from flintmq.wire.methods import (
+    BasicAck,
+    BasicCancel,
+    BasicConsume,
+    BasicGet,
+    BasicNack,
+    QueueDeclare,
+    QueuePurge,
+)
 
 # As in queue.py, whose numbers are C's own in the compiled build.
 CONGESTED_MESSAGES = 16_384
 CONGESTED_BYTES = 4_194_304
+# As in pass_work.py.
+EARLY_MAX = 8192
 
 
 def test_its_counts_follow_the_messages() -> None:
@@ -41,6 +51,40 @@ def test_its_counts_follow_the_messages() -> None:
     client >> QueuePurge(queue="q", no_wait=True)
     assert counts() == (0, 0, 0)
     assert queue.ready_bytes == 0
+
+
+def test_what_many_consumers_had_in_turn_comes_back_in_order() -> None:
+    """Each gives back many that belong between those of the others."""
+    playbook = Playbook()
+    readers = [playbook.client() for _ in range(20)]
+    readers[0].declares("q")
+    for reader in readers:
+        reader.consumes("q")
+    bodies = [b"%d" % number for number in range(2000)]
+    readers[0].publishes("q", *bodies)
+    for reader in readers:
+        reader >> BasicCancel(consumer_tag="c", no_wait=True)
+    for reader in readers:
+        reader >> BasicNack(delivery_tag=0, multiple=True, requeue=True)
+    queue = playbook.broker.virtual_hosts["/"].queues["q"]
+    assert [delivery.position for delivery in reversed(queue.returned)] == list(range(2000))
+
+
+def test_who_counts_a_long_queue_waits_for_a_part_of_it_to_be_handed_out() -> None:
+    """A hundred consumers might come in one read, and each of them could take thousands of messages."""
+    playbook = Playbook()
+    client, *readers = [playbook.client() for _ in range(4)]
+    client.declares("q")
+    client.publishes("q", *[b"x"] * 12_000)
+    queue = playbook.broker.virtual_hosts["/"].queues["q"]
+    with playbook.one_pass():
+        for reader in readers:
+            reader >> BasicConsume(queue="q", consumer_tag="c", no_ack=True, no_wait=True)
+        for _ in range(3):
+            client >> QueueDeclare(queue="q", passive=True)
+            assert queue.message_count() == 12_000 - EARLY_MAX, "the rest is for the pass"
+    playbook.finish_pass()
+    assert queue.message_count() < 12_000 - EARLY_MAX
 
 
 def pressed_after(bodies: int, size: int) -> bool:

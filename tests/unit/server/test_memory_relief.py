@@ -5,6 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from flintmq.broker.broker import Broker
 from flintmq.clock import Clock
 from flintmq.config import Config, Limits
@@ -56,11 +58,17 @@ class Bench:
         self.links: dict[Any, None] = {}
         self.stopping = None
         self.has_garbage = False
+        self.given_back = 0
         self.relief = Relief(self)  # type: ignore[arg-type]
 
     def watch_memory(self) -> None:
         self.alarm.check()
         self.relief.react()
+
+    def give_back(self) -> None:
+        """All objects are looked at, of which there are many; connections come and go."""
+        self.given_back += 1
+        self.loop.now_s += 0.4
 
     def uses(self, mib: int) -> None:
         self.alarm.used_mib = mib
@@ -146,3 +154,15 @@ def test_parts_of_the_limit_follow_it() -> None:
         bench.relief.take_shares()
         parts.append((bench.scheduler.room.budget_bytes, bench.broker.pass_work.transaction_bytes_max))
     assert parts == [(MIB, MIB), (12_500 * MIB, usual), (100 * MIB // 8, 100 * MIB // 8)]
+
+
+@pytest.mark.parametrize(("mib", "times"), [(80, 2), (90, 2), (112, 16)])
+def test_what_connections_leave_behind_is_looked_for_all_the_time_only_where_memory_is_critical(
+    mib: int, times: int
+) -> None:
+    bench = Bench()
+    bench.has_garbage = True
+    bench.uses(mib)
+    while bench.loop.now_s < 160:
+        bench.loop.ring()
+    assert bench.given_back == pytest.approx(times, abs=1)

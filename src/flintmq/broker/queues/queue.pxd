@@ -34,6 +34,7 @@ cdef Py_ssize_t ROUND_SHIFT
 cdef Py_ssize_t PASS_ENTRIES
 cdef Py_ssize_t PASS_BYTES
 cdef Py_ssize_t RETURNED_MAX
+cdef Py_ssize_t INSERTED_MAX
 cdef Py_ssize_t WAITING_MAX_SHORT
 cdef Py_ssize_t SHED_MESSAGE_BYTES
 cdef Py_ssize_t PAGED_COPIES
@@ -273,6 +274,8 @@ cdef class Queue:
     cpdef all_returned(self)
     @cython.locals(delivery=Delivery, first=Py_ssize_t)
     cpdef put_back(self, list deliveries)
+    @cython.locals(delivery=Delivery, first=Py_ssize_t, start=Py_ssize_t, place=Py_ssize_t, merged=list)
+    cdef merge_back(self, list deliveries)
     @cython.locals(first=cython.longlong, index=cython.longlong, delivery=Delivery)
     cdef list return_to_tail(self, list deliveries)
     @cython.locals(consumer=Consumer)

@@ -8,6 +8,7 @@ cdef Py_ssize_t COPIES_SHORT_MAX
 cdef Py_ssize_t LINKS_FEW
 cdef Py_ssize_t LINKS_MAX
 cdef Py_ssize_t COPIES_MIN
+cdef long long EARLY_MAX
 cdef long long PORTION_MIN
 cdef long long UNBOUNDED
 
@@ -35,6 +36,7 @@ cdef class PassWork:
     cdef readonly long long handed_out_max
     cdef readonly long long pass_left
     cdef public long long portion
+    cdef readonly long long early_left
     cdef public long long offered
     cdef public bint behind
     cdef public object timetable
@@ -60,6 +62,8 @@ cdef class PassWork:
     cpdef share(self, Py_ssize_t links)
     cpdef keep_waiting(self, bint others)
     cpdef int begin_pass(self) noexcept
+    cpdef int begin_early(self) noexcept
+    cpdef int end_early(self) noexcept
     cpdef int begin_portion(self, long long queues) noexcept
     @cython.locals(more=cython.longlong)
     cpdef int widen_portion(self) noexcept

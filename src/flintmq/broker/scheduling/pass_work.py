@@ -33,6 +33,9 @@ HANDED_OUT_MAX = 512
 # The same where hardly anybody sends anything who could be kept waiting: some milliseconds.
 HANDED_OUT_ALONE_MAX = 16_384
 PORTION_MIN = 64
+# What is handed out between two passes to whoever waited before a method that counts messages or consumers,
+# for all such methods together: some milliseconds.
+EARLY_MAX = 8192
 UNBOUNDED = 1 << 62
 # Up to so many links that are read in one turn have the whole of it each; more of them share it.
 LINKS_MAX = 16
@@ -108,6 +111,7 @@ class PassWork:
         "copies_max",
         "crowded",
         "drained",
+        "early_left",
         "fates",
         "handed_out_max",
         "has_chores",
@@ -168,6 +172,7 @@ class PassWork:
         self.handed_out_max = HANDED_OUT_MAX
         self.pass_left = self.handed_out_max
         self.portion = UNBOUNDED
+        self.early_left = EARLY_MAX
         self.offered = 0  # what consumers were asked, who may refuse: 16 make one of the portion
         # What goes to queues now was promised to be there: a queue that is full takes it, too.
         self.is_promised = False
@@ -234,6 +239,17 @@ class PassWork:
         self.copies = 0
         self.pass_left = self.handed_out_max + self.arrived
         self.arrived = 0
+        self.early_left = EARLY_MAX
+        return 0
+
+    def begin_early(self) -> int:
+        """A queue is served before the pass comes to it."""
+        self.portion = self.early_left
+        return 0
+
+    def end_early(self) -> int:
+        self.early_left = self.portion
+        self.portion = UNBOUNDED
         return 0
 
     def begin_portion(self, queues: int) -> int:

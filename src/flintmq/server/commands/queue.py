@@ -29,9 +29,6 @@ if TYPE_CHECKING:
     from flintmq.server.commands.command import Session
     from flintmq.wire.tables import FieldTable
 
-# What consumers that may refuse are asked before a command is done, in messages handed out.
-OFFERED_MAX = 8192
-
 
 @command("queue.declare")
 def queue_declare(session: Session, channel: Channel, method: methods.QueueDeclare) -> None:
@@ -140,21 +137,19 @@ def named_queue(owner: BrokerChannel, name: str, operation: Operation) -> Queue:
 def caught_up(queue: Queue) -> Queue:
     """The queue after waiting consumers have had what is theirs, be it from the same read.
 
-    Where they may refuse they are asked for some milliseconds at most; the rest is for the next pass. So is
-    what cannot be read now: the queue can be declared, consumed from and deleted meanwhile. Nobody takes
-    anything from a stream, so its readers wait for the pass: each new one would feed all before it.
+    They get it for some milliseconds at most, in all such methods between two passes together; the rest is
+    for the next pass. So is what cannot be read now: the queue can be declared, consumed from and deleted
+    meanwhile. Nobody takes anything from a stream, so its readers wait for the pass: each new one would feed
+    all before it.
     """
-    if queue.is_stream:
+    pass_work = queue.pass_work
+    if queue.is_stream or not queue.dirty or pass_work.early_left <= 0:
         return queue
-    if queue.dirty and queue.selective:
-        pass_work = queue.pass_work
-        unbounded, pass_work.portion = pass_work.portion, OFFERED_MAX
-        try:
-            queue.dispatch_early()
-        finally:
-            pass_work.portion = unbounded
-    elif queue.dirty:
+    pass_work.begin_early()
+    try:
         queue.dispatch_early()
+    finally:
+        pass_work.end_early()
     return queue
 
 

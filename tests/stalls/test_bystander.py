@@ -287,10 +287,11 @@ def expiry_in_chain(scene: Scene, count: int) -> Work:
         rules = {"x-message-ttl": 50, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": following}
         scene.peer.call(1, methods.QueueDeclare(queue=name, arguments=rules))
     scene.peer.call(1, methods.QueueDeclare(queue="end"))
+    sent = count // 100
 
     def work() -> None:
-        scene.publish(scene.peer, count // 100, chain[0])
-        while scene.peer.call(1, methods.QueueDeclare(queue="end", passive=True)).message_count < count // 100:
+        scene.publish(scene.peer, sent, chain[0])
+        while scene.peer.call(1, methods.QueueDeclare(queue="end", passive=True)).message_count < sent:
             pass
 
     return work

@@ -21,6 +21,9 @@ RABBITMQ_SERVER = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 START_SECONDS_MAX = 120.0
 STOP_SECONDS_MAX = 20.0
 SETTLE_SECONDS_MAX = 10.0
+LOOK_SECONDS = 0.25
+# A broker that has just started loads modules in idle moments: what its memory is then compared with waits.
+FRESH_LOOKS = 8
 FREE_PORTS = (20_000, 32_000)
 # The user of the load tool may use its exchanges, queues and routing keys alone.
 OWN_NAMES = "^(amq\\.default$|bench)"
@@ -58,14 +61,26 @@ class Broker:
         fields = stat[stat.rindex(")") + 2 :].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
-    def settle(self) -> None:
-        """Wait until the broker has finished what the last load left it to do (at most a few seconds)."""
+    def resident_kib(self) -> int:
+        """Memory that the process has now."""
+        try:
+            status = Path(f"/proc/{self.pid}/status").read_text()
+        except FileNotFoundError:
+            raise BrokerFailure(f"{self.name} has ended") from None
+        return int(status.partition("VmRSS:")[2].split()[0])
+
+    def settle(self, looks: int = 1) -> None:
+        """Wait until the broker has finished what the last load, or its start, left it to do.
+
+        It has when nothing is seen of it in so many looks, one after the other. At most a few seconds.
+        """
         end = time.monotonic() + SETTLE_SECONDS_MAX
-        while time.monotonic() < end:
-            before = self.cpu_seconds()
-            time.sleep(0.25)
-            if self.cpu_seconds() - before <= 0.02:
-                return
+        quiet = 0
+        while quiet < looks and time.monotonic() < end:
+            before, had_kib = self.cpu_seconds(), self.resident_kib()
+            time.sleep(LOOK_SECONDS)
+            is_quiet = self.cpu_seconds() - before <= 0.02 and self.resident_kib() == had_kib
+            quiet = quiet + 1 if is_quiet else 0
 
 
 def free_port() -> int:

@@ -199,10 +199,12 @@ def contenders(options: argparse.Namespace, folder: Path) -> Iterator[list[Conte
 def measure_in_turn(tool: Path, contender: Contender, load: Load, seconds: float) -> Mapping[str, object]:
     """Run a load on the contender's standing broker, or on one started for it where the load wants that."""
     with contextlib.ExitStack() as stack:
-        broker = contender.standing
         if load.fresh and contender.start is not None:
             broker = stack.enter_context(contender.start())
-        broker.settle()
+            broker.settle(brokers.FRESH_LOOKS)
+        else:
+            broker = contender.standing
+            broker.settle()
         return measure(tool, broker, load, seconds)
 
 

@@ -340,9 +340,18 @@ def test_brokers_take_turns_and_loads_are_shared() -> None:
     assert results.failures(rows) == ["f50 on two: lost one", "f99 on two: lost one"]
 
 
+def test_a_broker_has_settled_when_its_memory_stays_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen_kib = iter([100, 120, 120, 120, 120, 130, 130, 130, 130, 130])  # before and after each look
+    monkeypatch.setattr(brokers.Broker, "resident_kib", lambda broker: next(seen_kib))
+    monkeypatch.setattr(brokers, "LOOK_SECONDS", 0.001)
+    brokers.Broker("starting", 1, os.getpid()).settle(looks=2)
+    assert list(seen_kib) == []
+
+
 def test_memory_is_measured_on_a_broker_that_has_just_started(
-    fake_broker: FakeBroker, load_tool: Path
+    fake_broker: FakeBroker, load_tool: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(brokers, "FRESH_LOOKS", 1)
     standing = brokers.Broker("standing", 1, os.getpid())  # nothing listens on port 1
     fresh = brokers.Broker("fresh", fake_broker.port, os.getpid())
     contender = run.Contender(standing, lambda: contextlib.nullcontext(fresh))

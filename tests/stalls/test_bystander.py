@@ -758,7 +758,7 @@ OPERATIONS: dict[str, Prepare] = {
     "connection lost, unacked": lost_connection,
     "connections lost, unacked in turns": lost_in_turns,
     "connection lost, consumers": consumers,
-    "connections lost, channels": lost_channels(2000, 2),
+    "connections lost, channels": lost_channels(1000, 2),
     "connections lost, many": lost_channels(10, 10),
     "connection.close, channels": closed_channels,
     "expiry": expiry,

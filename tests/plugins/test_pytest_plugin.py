@@ -235,11 +235,14 @@ def test_a_broker_that_hangs_at_its_start_is_an_error_in_time(
 
 
 def test_a_nursery_that_does_not_answer_is_an_error_in_time() -> None:
-    source = ForkingSource(start_timeout_s=0.5, answer_timeout_s=0.5)
+    source = ForkingSource()
     try:
         ServedBroker(source, ()).stop()
         source.process.send_signal(signal.SIGSTOP)
+        source.start_timeout_s = source.answer_timeout_s = 0.25
         with pytest.raises(RuntimeError, match="the process that starts brokers does not answer"):
+            ServedBroker(source, ())
+        with pytest.raises(RuntimeError, match="the process that starts brokers has ended with -9"):
             ServedBroker(source, ())
     finally:
         source.close()

@@ -59,9 +59,9 @@ class ForkingSource:
         self, start_timeout_s: float = START_TIMEOUT_S, answer_timeout_s: float = ANSWER_TIMEOUT_S
     ) -> None:
         self.start_timeout_s = start_timeout_s
+        self.answer_timeout_s = answer_timeout_s
         self.lock = threading.Lock()  # a test may have threads, and an answer is for whoever has asked
         self.socket, theirs = socket.socketpair()
-        self.socket.settimeout(max(start_timeout_s, TELL_TIMEOUT_S, STOP_TIMEOUT_S) + answer_timeout_s)
         with theirs:
             self.process = subprocess.Popen(
                 [sys.executable, "-c", NURSERY, str(theirs.fileno()), str(os.getpid())],
@@ -71,10 +71,12 @@ class ForkingSource:
                 start_new_session=True,
             )
 
-    def ask(self, request: dict[str, Any]) -> dict[str, Any]:
+    def ask(self, request: dict[str, Any], within_s: float = 0.0) -> dict[str, Any]:
+        """The answer of the nursery, which has within_s for what it is asked to do."""
         octets = json.dumps(request).encode() + b"\n"
         answer: list[bytes] = []
         with self.lock:
+            self.socket.settimeout(within_s + self.answer_timeout_s)
             try:
                 sent = socket.send_fds(self.socket, [octets], [2])
                 self.socket.sendall(octets[sent:])
@@ -84,8 +86,10 @@ class ForkingSource:
                         raise ConnectionError
                     answer.append(more)
             except TimeoutError:
+                self.process.kill()  # its late answer would be taken for that of the next request
                 raise RuntimeError(
-                    f"the process that starts brokers does not answer: process {self.process.pid}"
+                    "the process that starts brokers does not answer and was killed: "
+                    f"process {self.process.pid}"
                 ) from None
             except ConnectionError:
                 raise RuntimeError(
@@ -96,13 +100,15 @@ class ForkingSource:
 
     def start(self, options: Sequence[str]) -> tuple[int, str]:
         place = {"directory": os.getcwd(), "environment": dict(os.environ)}
-        answer = self.ask({"start": options, "within_s": self.start_timeout_s, **place})
+        request = {"start": options, "within_s": self.start_timeout_s, **place}
+        answer = self.ask(request, self.start_timeout_s)
         if "line" not in answer:
             raise failed(options, answer["status"], self.start_timeout_s)
         return answer["process"], answer["line"]
 
     def tell(self, process: int, command: str) -> str:
-        answer = self.ask({"tell": process, "command": command, "within_s": TELL_TIMEOUT_S})
+        request = {"tell": process, "command": command, "within_s": TELL_TIMEOUT_S}
+        answer = self.ask(request, TELL_TIMEOUT_S)
         if "answer" not in answer:
             raise gone(process)
         return str(answer["answer"])
@@ -111,7 +117,7 @@ class ForkingSource:
         self.ask({"kill": process})
 
     def stop(self, process: int) -> None:
-        answer = self.ask({"stop": process})
+        answer = self.ask({"stop": process}, STOP_TIMEOUT_S)
         if not answer["in_time"]:
             raise RuntimeError(f"the broker did not end within {STOP_TIMEOUT_S:.0f} s and was killed")
         if answer["status"] > 0:  # a test may have killed it by a signal

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from playbook.dialogue import Carried, Client, carrying
+from playbook.branches import select, start, started
+from playbook.dialogue import Carried, Client, Playbook, carrying
 
+from flintmq.broker.exchanges import router
 from flintmq.wire import methods
 from flintmq.wire.methods import BasicPublish, ChannelClose
 
@@ -90,3 +92,117 @@ def test_octets_that_only_look_like_it(client: Client) -> None:
     headers = {"x-note": "\x02CC \x03BCC", "ACC": "CC", "CCB": 1}
     send(client, "q", **headers)
     assert got(client, "q").properties.headers == headers
+
+
+MANY_KEYS = [f"k{number}" for number in range(50)]
+
+
+def refusal(client: Client) -> str:
+    closed = client.hears(ChannelClose)
+    assert (closed.reply_code, closed.class_id) == (506, 60)
+    return closed.reply_text
+
+
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A router that gives up early."""
+    monkeypatch.setattr(router, "ROUTING_COPIES_MAX", 10 * router.EXCHANGE_COPIES)
+
+
+@pytest.mark.usefixtures("hasty")
+@pytest.mark.parametrize("kind", ["direct", "topic", "x-consistent-hash", "x-selector"])
+def test_many_keys_that_take_too_long_are_refused(playbook: Playbook, kind: str) -> None:
+    """A thousand keys of a hundred thousand queues each kept everybody waiting for seconds."""
+    client = playbook.client()
+    client.declares("q")
+    client >> methods.ExchangeDeclare(exchange="x", type=kind)
+    client << methods.ExchangeDeclareOk()
+    arguments = {"x-selector": "TRUE"} if kind == "x-selector" else {}
+    client >> methods.QueueBind(queue="q", exchange="x", routing_key="1", arguments=arguments)
+    client << methods.QueueBindOk()
+    send(client, "1", "x", CC=MANY_KEYS)
+    text = refusal(client)
+    assert "a message with 51 routing keys takes too long: given up at exchange 'x'" in text
+    client = playbook.client()
+    assert client.gets_all("q") == []
+    send(client, "1", "x", CC=MANY_KEYS[:5])
+    assert client.gets_all("q") == [b"body"]
+
+
+@pytest.mark.usefixtures("hasty")
+def test_many_exchanges_that_take_too_long_are_refused(playbook: Playbook) -> None:
+    client = playbook.client()
+    client.declares("q")
+    for number in range(50):
+        client >> methods.ExchangeDeclare(exchange=f"x{number}", type="fanout")
+        client << methods.ExchangeDeclareOk()
+        if number:
+            client >> methods.ExchangeBind(destination=f"x{number}", source="x0")
+            client << methods.ExchangeBindOk()
+        client.binds("q", f"x{number}", "")
+    send(client, "", "x0")
+    assert "given up at exchange 'x" in refusal(client)
+    client = playbook.client()
+    send(client, "", "x9")
+    assert client.gets_all("q") == [b"body"]
+
+
+@pytest.mark.usefixtures("hasty")
+def test_many_filters_that_take_too_long_are_refused(playbook: Playbook) -> None:
+    client = playbook.client()
+    client.declares("q")
+    client.binds("q", "amq.fanout", "")
+    for number in range(2):
+        client >> methods.ExchangeDeclare(exchange=f"x{number}", type="topic")
+        client << methods.ExchangeDeclareOk()
+        via = {"x-via": "amq.fanout"}
+        client >> methods.QueueBind(queue="q", exchange=f"x{number}", routing_key="#", arguments=via)
+        client << methods.QueueBindOk()
+    send(client, "a", "amq.fanout", CC=MANY_KEYS)
+    assert "given up at exchange 'x" in refusal(client)
+    client = playbook.client()
+    send(client, "a", "amq.fanout", CC=["b"])
+    assert client.gets_all("q") == [b"body"]
+
+
+@pytest.mark.usefixtures("hasty")
+@pytest.mark.parametrize("messages", [3, 2000])
+def test_a_transaction_that_takes_too_long_is_refused_as_a_whole(playbook: Playbook, messages: int) -> None:
+    client = playbook.client()
+    client.declares("q")
+    client.binds("q", "amq.topic", "#")
+    client >> methods.TxSelect()
+    client << methods.TxSelectOk()
+    for _ in range(messages):
+        send(client, "1", "amq.topic")
+    send(client, "1", "amq.topic", CC=MANY_KEYS)
+    client >> methods.TxCommit()
+    assert "51 routing keys takes too long" in refusal(client)
+    assert playbook.client().gets_all("q") == []
+
+
+def test_a_dead_letter_that_takes_too_long_is_dropped(
+    client: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    client.declares("morgue")
+    client.binds("morgue", "amq.topic", "#")
+    client.declares("q", arguments={"x-dead-letter-exchange": "amq.topic"})
+    send(client, "q", CC=MANY_KEYS)
+    monkeypatch.setattr(router, "ROUTING_COPIES_MAX", 10 * router.EXCHANGE_COPIES)
+    client >> methods.BasicGet(queue="q")
+    assert isinstance(client.next(1), Carried)
+    client >> methods.BasicReject(delivery_tag=1, requeue=False)
+    assert client.gets_all("morgue") == []
+    assert "a dead letter of queue 'q' is dropped: " in caplog.text
+    assert "takes too long" in caplog.text
+
+
+@pytest.mark.usefixtures("hasty")
+def test_a_branch_does_not_take_a_message_that_takes_too_long(client: Client) -> None:
+    client.declares("q")
+    client.binds("q", "amq.topic", "#")
+    select(client)
+    client >> start()
+    client << started()
+    send(client, "1", "amq.topic", CC=MANY_KEYS)
+    assert "51 routing keys takes too long" in refusal(client)

@@ -571,6 +571,47 @@ def further_keys(scene: Scene, count: int) -> Work:
     return work
 
 
+def keys_to_many(scene: Scene, count: int) -> None:
+    """Queues that each key of the messages leads to."""
+    for name in names("q", count):
+        scene.peer.call(1, methods.QueueDeclare(queue=name, durable=True, arguments={"x-max-length": 1}))
+        scene.peer.call(1, methods.QueueBind(queue=name, exchange="amq.topic", routing_key="#"))
+
+
+def commit_further_keys(scene: Scene, count: int) -> Work:
+    """Of messages with 1000 routing keys, each of which leads to as many queues."""
+    keys_to_many(scene, 200)
+    scene.peer.call(1, methods.TxSelect())
+    scene.publish(scene.peer, count // 500, "a", exchange="amq.topic", headers={"CC": names("k", 1000)})
+
+    def work() -> None:
+        scene.peer.call(1, methods.TxCommit())
+        assert scene.peer.call(1, methods.QueueDeclare(queue="q0000199", passive=True)).message_count == 1
+
+    return work
+
+
+def commit_further_keys_at_once(scene: Scene, count: int) -> Work:
+    """The same in a branch, whose commit comes together with the messages, before these are on disk."""
+    keys_to_many(scene, 200)
+    xid = Xid(1, b"stalls", b"1").octets()
+    scene.peer.call(1, methods.DtxDemarcationSelect())
+    scene.peer.call(1, methods.DtxDemarcationStart(xid=xid))
+
+    def work() -> None:
+        with scene.peer.together():
+            for _ in range(count // 500):
+                headers = {"CC": names("k", 1000)}
+                scene.peer.publish(1, exchange="amq.topic", key="a", delivery_mode=2, headers=headers)
+            scene.peer.send(1, methods.DtxDemarcationEnd(xid=xid))
+            scene.peer.send(1, methods.DtxCoordinationCommit(xid=xid, one_phase=True))
+        scene.peer.expect(1, methods.DtxDemarcationEndOk)
+        scene.peer.expect(1, methods.DtxCoordinationCommitOk)
+        assert scene.peer.call(1, methods.QueueDeclare(queue="q0000199", passive=True)).message_count == 1
+
+    return work
+
+
 def roll_branch_back(scene: Scene, count: int) -> Work:
     xid = branch(scene, count)
 
@@ -779,6 +820,8 @@ OPERATIONS: dict[str, Prepare] = {
     "dtx.commit, at once": commit_unsynced,
     "dtx.rollback": roll_branch_back,
     "CC": further_keys,
+    "tx.commit, CC": commit_further_keys,
+    "dtx.commit, CC": commit_further_keys_at_once,
     "dead letters, storm": letter_storm("drop-head"),
     "dead letters, refused": letter_storm("reject-publish-dlx"),
     "dead letters, to many queues": letters_to_many,

@@ -18,16 +18,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flintmq.broker.exchanges import arguments as arguments_of
 from flintmq.broker.exchanges.binding import VIA, Binding, Destination
-from flintmq.broker.exchanges.exchange import KEYLESS, Exchange, Headers
+from flintmq.broker.exchanges.exchange import Exchange, Headers
 from flintmq.broker.exchanges.lossy_exchange import LossyExchange
 from flintmq.broker.queues.queue import Queue
 from flintmq.errors import ChannelFault, PeerFault
 from flintmq.wire import amqp
 from flintmq.wire.tables import FieldTable, FieldValue
+
+if TYPE_CHECKING:
+    from flintmq.broker.exchanges.router import Router
 
 log = logging.getLogger("flintmq.chains")
 
@@ -152,21 +155,32 @@ class Chains:
                     reached.append(exchange.name)
         return False
 
-    def narrow(self, via: str, keys: list[str], headers: Headers | None, found: dict[Any, Any]) -> None:
+    def narrow(
+        self,
+        router: Router,
+        via: str,
+        keys: list[str],
+        headers: Headers | None,
+        found: dict[Any, Any],
+        work_max: int,
+        is_asked: bool,
+    ) -> None:
         """Takes out of `found` the destinations of which a chained binding does not fit."""
         steps: list[tuple[str, list[Any]]] = [(via, list(found))]
         done: dict[Condition, set[Any]] = {}  # chains may lead round in a circle: each step once
         for name, destinations in steps:
             for exchange, condition in self.conditions.get(name, {}).items():
+                router.check_work(exchange, keys, work_max)
+                router.pass_work.copies += len(destinations)
                 before = done.setdefault(condition, set())
                 concerned = [each for each in destinations if each in condition.counts and each not in before]
                 if not concerned:
                     continue
                 before.update(concerned)
                 fitting: dict[Any, Any] = {}
-                if not isinstance(condition.exchange, LossyExchange) or not condition.exchange.loses():
-                    for key in keys[:1] if type(condition.exchange) in KEYLESS else keys:
-                        condition.exchange.route(key, headers, fitting)
+                filters = condition.exchange
+                if is_asked or not isinstance(filters, LossyExchange) or not filters.loses():
+                    router.look_up(filters, keys, None, headers, fitting, work_max, is_asked)
                 for each in concerned:
                     if each not in fitting:
                         found.pop(each, None)

@@ -45,6 +45,7 @@ cdef class Exchange:
     cpdef int receive(self, object context) except -1
     cpdef check(self, dict headers)
     cpdef route_message(self, str routing_key, object context, dict found)
+    cpdef preview(self, str routing_key, object context, object headers, dict found)
     cpdef enter(self, object router)
     cpdef leave(self)
     cpdef prepare(self)

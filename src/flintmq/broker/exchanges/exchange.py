@@ -250,6 +250,15 @@ class Exchange:
         """route() for kinds that look at more than headers."""
         self.route(routing_key, context.headers, found)
 
+    def preview(
+        self, routing_key: str, context: RoutingContext | None, headers: Headers | None, found: dict[Any, Any]
+    ) -> None:
+        """What a message that may come later would find, or more; kinds that take turns have none now."""
+        if context is not None and self.receives:
+            self.route_message(routing_key, context, found)
+        else:
+            self.route(routing_key, headers, found)
+
     def prepare(self) -> None:
         """Makes what this kind looks its bindings up in, empty."""
         raise NotImplementedError

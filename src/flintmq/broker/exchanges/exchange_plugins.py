@@ -96,6 +96,15 @@ def guarded(kind: type[Exchange]) -> type[Exchange]:
             except Exception:
                 log.exception("exchange %r: plug-in %r failed to route", self.name, kind.type)
 
+        def preview(
+            self,
+            routing_key: str,
+            context: RoutingContext | None,
+            headers: Headers | None,
+            found: dict[Any, Any],
+        ) -> None:
+            """Foreign code may count what it routes: it is not asked."""
+
         def receive(self, context: RoutingContext) -> int:
             try:
                 return int(super().receive(context))

@@ -23,6 +23,7 @@ cdef class Router:
     cdef public object streams
     cdef readonly object chains
     cdef readonly dict routes
+    cdef readonly Py_ssize_t routes_queues
     cdef readonly dict passed
     cdef readonly unsigned long long generation
     cdef readonly dict reached
@@ -40,6 +41,7 @@ cdef class Router:
     @cython.locals(route=Route)
     cpdef Route route_of(self, bytes octets)
     cpdef fold(self, Route route)
+    cpdef forget(self, Route route)
     cpdef Exchange find_exchange(self, str name, int class_id=*, int method_id=*)
     cpdef bint has_exchange_of(self, bytes octets) except -1
     @cython.locals(queue=Queue)
@@ -50,8 +52,21 @@ cdef class Router:
     cpdef list match(self, Route route, Message message, channel)
     @cython.locals(context=RoutingContext)
     cpdef list match_keys(self, exchange, list keys, Message message, channel)
-    @cython.locals(queue=Queue, context=RoutingContext)
-    cpdef tuple resolve(self, exchange, list keys, RoutingContext context)
+    cpdef check_way(self, Route route, Message message, channel)
+    @cython.locals(queue=Queue, context=RoutingContext, work_max=Py_ssize_t, verdict=cython.int)
+    cpdef tuple resolve(self, exchange, list keys, RoutingContext context, bint is_asked=*)
+    @cython.locals(into=dict)
+    cpdef look_up(
+        self,
+        Exchange source,
+        list keys,
+        RoutingContext context,
+        headers,
+        dict found,
+        Py_ssize_t work_max,
+        bint is_asked,
+    )
+    cpdef check_work(self, Exchange source, list keys, Py_ssize_t work_max)
     cpdef bint is_gone(self, destination) except -1
     cpdef list reachable(self, Route route, list further)
     cpdef dict alternate(self, exchange)

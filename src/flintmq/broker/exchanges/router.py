@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from flintmq.broker.exchanges.chains import Chains
 from flintmq.broker.exchanges.dead_letter import DeadLetters
-from flintmq.broker.exchanges.exchange import KEYLESS, REFUSED, TAKEN, Exchange
+from flintmq.broker.exchanges.exchange import KEYLESS, REFUSED, ROUTED, TAKEN, Exchange
 from flintmq.broker.exchanges.route import Route, RoutingContext
 from flintmq.broker.matching import lookup
 from flintmq.broker.messages import cc_bcc, entry_number
@@ -42,8 +42,13 @@ HEADER_OCTET_COPIES = 2
 # The same for an exchange on the way of a message, which takes two microseconds. Few are not counted.
 EXCHANGE_COPIES = 16
 EXCHANGES_UNCOUNTED = 8
-# A route is some 500 octets with its key: 65,536 of them are 32 MB at the worst.
+# What may be spent on finding the queues of one message, for which all others wait: a million steps of a
+# trie, or 60,000 exchanges on its way, are some 100 milliseconds. One look-up is free, however dear it is.
+ROUTING_COPIES_MAX = 1_000_000
+# A route is some 500 octets with its key: 65,536 of them are 32 MB at the worst. So are the queues that they
+# lead to: each takes 16 octets in a route, as queue and as number.
 ROUTES_MAX = 65_536
+ROUTES_QUEUES_MAX = 2_097_152
 # Queues behind an exchange that are counted for copies_max: more than one commit puts messages into at once.
 REACHED_MAX = 65_537
 
@@ -111,6 +116,7 @@ class Router:
         "reached_in",
         "rights",
         "routes",
+        "routes_queues",
         "services",
         "store",
         "streams",
@@ -132,6 +138,7 @@ class Router:
         self.streams: StreamLogs | None = None
         self.chains = Chains()
         self.routes: dict[bytes, Route] = {}
+        self.routes_queues = 0  # all that these lead to
         # By exchange: messages published to it and copies in queues, of routes that are forgotten.
         self.passed: dict[str, tuple[int, int]] = {}
         self.generation = 1
@@ -164,22 +171,31 @@ class Router:
         if route is not None and route.generation == self.generation:
             return route
         if route is not None:
-            self.fold(route)
+            self.forget(route)
         size = octets[0]
         exchange_name = octets[1 : 1 + size].decode("utf-8", "surrogateescape")
         key = octets[2 + size :].decode("utf-8", "surrogateescape")
         exchange = self.find_exchange(exchange_name, 60, 40) if exchange_name else None
         queues, by_headers = self.resolve(exchange, [key], None)
-        if len(self.routes) >= ROUTES_MAX:
+        self.pass_work.copies += len(queues)
+        if len(self.routes) >= ROUTES_MAX or self.routes_queues > ROUTES_QUEUES_MAX:
             # Channels keep the route they used last: one that is forgotten here must not seem right there.
             for each in self.routes.values():
                 self.fold(each)
             self.routes.clear()
+            self.routes_queues = 0
             self.rewired()
         route = Route(octets, exchange, key, queues, self.owners_of(queues), by_headers, self.generation)
         route.ruled = by_headers or self.is_ruled(queues)
         self.routes[octets] = route
+        self.routes_queues += len(queues)
         return route
+
+    def forget(self, route: Route) -> None:
+        """The route is not kept any more."""
+        self.fold(route)
+        del self.routes[route.octets]
+        self.routes_queues -= len(route.queues)
 
     def fold(self, route: Route) -> None:
         """The route is given up, and what it has counted stays known."""
@@ -243,12 +259,29 @@ class Router:
         queues, _ = self.resolve(exchange, keys, context)
         return None if context.taken and not queues else queues
 
+    def check_way(self, route: Route, message: Message, channel: Publisher | None) -> None:
+        """A fault if finding the queues of this message takes too long; no exchange takes it.
+
+        What its route does not tell: it has further keys, or exchanges look at its headers.
+        """
+        keys = [route.key]
+        if message.traits & traits.HAS_COPIES:
+            keys += cc_bcc.keys_of(message)
+        queues, _ = self.resolve(route.exchange, keys, RoutingContext(message, channel, route.key), True)
+        self.pass_work.copies += len(queues)
+
     def resolve(
-        self, exchange: Exchange | None, keys: list[str], context: RoutingContext | None
+        self,
+        exchange: Exchange | None,
+        keys: list[str],
+        context: RoutingContext | None,
+        is_asked: bool = False,
     ) -> tuple[list[Queue], bool]:
         """The queues that the keys lead to over all exchanges; whether each message may lead elsewhere.
 
-        If so, they are found only with a routing context: without one this asks no more than that.
+        If so, they are found only with a routing context: without one this asks no more than that. A fault
+        if the message takes too long, by its many keys or by many exchanges on its way. No exchange takes
+        a message of which this is only asked.
         """
         queues: dict[Queue, None] = {}
         if exchange is None:
@@ -262,6 +295,7 @@ class Router:
         found: dict[Queue | Exchange, None] = {}
         reached: list[Exchange] = [exchange]
         seen = {exchange}
+        work_max = self.pass_work.copies + ROUTING_COPIES_MAX
         for source in reached:
             is_chained = source.name in self.chains.conditions
             if (
@@ -273,22 +307,19 @@ class Router:
                 if context is None:
                     return [], True
             found.clear()
-            verdict = source.receive(context) if context is not None and source.receives else 0
+            verdict = ROUTED
+            if context is not None and source.receives and not is_asked:
+                verdict = source.receive(context)
             if verdict == TAKEN:
                 context.taken = True  # type: ignore[union-attr]
                 continue
-            asked = keys[:1] if type(source) in KEYLESS else keys
             if verdict != REFUSED:
-                for key in asked:
-                    if context is not None and source.receives:
-                        source.route_message(key, context, found)
-                    else:
-                        source.route(key, headers, found)
+                self.look_up(source, keys, context, headers, found, work_max, is_asked)
             if self.has_departures:
                 for destination in [each for each in found if self.is_gone(each)]:
                     del found[destination]
             if is_chained and found:
-                self.chains.narrow(source.name, keys, headers, found)
+                self.chains.narrow(self, source.name, keys, headers, found, work_max, is_asked)
             if not found:
                 found = self.alternate(source)
             for destination in found:
@@ -297,9 +328,45 @@ class Router:
                 elif destination not in seen:
                     seen.add(destination)
                     reached.append(destination)
-        if len(reached) * len(keys) > EXCHANGES_UNCOUNTED:
-            self.pass_work.copies += EXCHANGE_COPIES * len(reached) * len(keys)
+            if len(reached) > EXCHANGES_UNCOUNTED:
+                self.pass_work.copies += EXCHANGE_COPIES
         return list(queues), by_headers
+
+    def look_up(
+        self,
+        source: Exchange,
+        keys: list[str],
+        context: RoutingContext | None,
+        headers: Any,
+        found: dict[Any, Any],
+        work_max: int,
+        is_asked: bool,
+    ) -> None:
+        """Puts what the keys lead to from this exchange alone into `found`; a fault if it takes too long."""
+        asked = keys[:1] if type(source) in KEYLESS else keys
+        for key in asked:
+            self.check_work(source, keys, work_max)
+            into = found if len(asked) == 1 else {}
+            if is_asked:
+                source.preview(key, context, headers, into)
+            elif context is not None and source.receives:
+                source.route_message(key, context, into)
+            else:
+                source.route(key, headers, into)
+            if into is not found:
+                found.update(into)
+                self.pass_work.copies += EXCHANGE_COPIES + len(into)
+
+    def check_work(self, source: Exchange, keys: list[str], work_max: int) -> None:
+        """A fault if a message has taken so long when it comes to this exchange."""
+        if self.pass_work.copies > work_max:
+            raise ChannelFault(
+                amqp.RESOURCE_ERROR,
+                f"finding the queues of a message with {len(keys)} routing keys takes too long: given up at "
+                f"exchange '{source.name}'; it may have fewer keys in CC and BCC, or pass fewer exchanges",
+                60,
+                40,
+            )
 
     def is_gone(self, destination: Queue | Exchange) -> bool:
         """Whether it was deleted, or goes with a connection that is gone."""
@@ -315,9 +382,14 @@ class Router:
 
     def copies_max(self, route: Route) -> int:
         """How many queues a message of this route may come to, by whatever headers; not over REACHED_MAX."""
-        exchange = route.exchange
-        if exchange is None or not route.by_headers:
+        if route.exchange is None or not route.by_headers:
             return len(route.queues)
+        return self.key_copies_max(route.exchange)
+
+    def key_copies_max(self, exchange: Exchange | None) -> int:
+        """How many queues one routing key may lead to at this exchange; not over REACHED_MAX."""
+        if exchange is None:
+            return 1
         if self.reached_in != self.generation:
             self.reached.clear()
             self.reached_in = self.generation
@@ -359,9 +431,9 @@ class Router:
     def queue_came_or_went(self, name: str) -> None:
         """Only the nameless exchange's route to this queue may be wrong now."""
         octets = name.encode("utf-8", "surrogateescape")
-        route = self.routes.pop(b"\x00" + bytes((len(octets),)) + octets, None)
+        route = self.routes.get(b"\x00" + bytes((len(octets),)) + octets)
         if route is not None:
-            self.fold(route)
+            self.forget(route)
             route.generation = 0
 
     # Into these queues

@@ -156,6 +156,11 @@ class SeveralExchange(WrappingExchange):
             self.served[destination] = self.turns
             found[destination] = None
 
+    def preview(
+        self, routing_key: str, context: RoutingContext | None, headers: Headers | None, found: dict[Any, Any]
+    ) -> None:
+        super().route(routing_key, headers, found)
+
 
 class Share:
     """A destination's part of all values."""

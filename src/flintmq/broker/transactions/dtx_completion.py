@@ -105,7 +105,14 @@ class BranchCompletion:
             return True
         # While memory is full what makes many copies waits, see `next_branch`.
         most = PORTION_COPIES if self.router.pass_work.is_memory_full() else GROUP_COPIES_MAX
-        return sum(map(self.copies_of, branches)) > most
+        copies_max = self.router.pass_work.copies + most
+        copies = 0
+        for branch in branches:
+            for more in self.copies_of(branch):
+                copies += more
+                if copies > most or self.router.pass_work.copies > copies_max:
+                    return True
+        return False
 
     def is_much_settled(self, branches: list[Branch]) -> bool:
         """Whether what they have settled is too much for one pass. What is requeued goes back in portions."""
@@ -117,15 +124,14 @@ class BranchCompletion:
                     return True
         return False
 
-    def copies_of(self, branch: Branch) -> int:
-        """How many copies of its messages go to queues at most."""
+    def copies_of(self, branch: Branch) -> Iterator[int]:
+        """How many copies of its messages go to queues at most, bit by bit, as far as it can be told."""
         if branch.routes is None or branch.has_further_keys:
-            return len(self.router.queues) * branch.published()
-        copies = 0
+            yield len(self.router.queues) * branch.published()
+            return
         for octets, (count, _) in branch.routes.items():
             if self.router.has_exchange_of(octets):
-                copies += count * self.router.copies_max(self.router.route_of(octets))
-        return copies
+                yield count * self.router.copies_max(self.router.route_of(octets))
 
     def is_to_be_decided(self, branches: list[Branch]) -> bool:
         """Whether they are too large for one pass, and are on disk where there is one.
@@ -135,8 +141,24 @@ class BranchCompletion:
         return self.is_large(branches) and self.are_on_disk(branches)
 
     def is_to_be_awaited(self, branches: list[Branch]) -> bool:
-        """Whether their commit may be more than a pass may take, and is to wait until they are on disk."""
-        return not self.are_on_disk(branches) and self.is_large(branches)
+        """Whether their commit may be more than a pass may take, and is to wait until they are on disk.
+
+        Then a decision can be made of what is left when it proves to be more.
+        """
+        return not self.are_on_disk(branches) and (
+            self.is_large(branches) or any(map(self.is_vague, branches))
+        )
+
+    def is_vague(self, branch: Branch) -> bool:
+        """Whether its routes do not tell all the work of finding queues: its messages have a say in it."""
+        return (
+            branch.routes is None
+            or branch.has_further_keys
+            or any(
+                self.router.has_exchange_of(octets) and self.router.route_of(octets).by_headers
+                for octets in branch.routes
+            )
+        )
 
     def awaited_on_disk(self, branches: list[Branch]) -> Chore:
         """Waits until a decision may name what is in them, if there may have to be one."""

@@ -37,11 +37,10 @@ MESSAGE_BYTES = 256
 # Messages, and copies of them in queues, that one commit puts there in one pass: some 20 milliseconds.
 MESSAGES_MAX = 8192
 COPIES_MAX = 65_536
-# How many copies more a message is taken for that names further routing keys.
-COPIES_UNKNOWN = 32
-# Messages that one step looks at, or puts into a branch.
+# Messages that one step looks at, or puts into a branch; and what finding their queues may take, in copies.
 CHECKED = 1024
 STAGED = 256
+STEP_COPIES = 8192
 # Settlements that one dead letter counts for.
 LETTER_SETTLEMENTS = 64
 # What an open transaction may hold while memory is short.
@@ -122,34 +121,43 @@ class Transaction:
             )
 
     def is_large(self) -> bool:
-        """Whether the commit is more than a pass may take."""
+        """Whether the commit is more than a pass may take, as far as the routes of its messages tell."""
         if len(self.published) > MESSAGES_MAX:
             return True
         router = self.channel.router
-        total = copies = 0
+        pass_work = router.pass_work
+        work_max = pass_work.copies + COPIES_MAX
+        total = copies = key_copies = 0
         last = b""
         for message, _ in self.published:
             if message.route != last:
                 last = message.route
                 route = router.route_of(last) if router.has_exchange_of(last) else None
                 copies = 0 if route is None else router.copies_max(route)
+                key_copies = 0 if route is None else router.key_copies_max(route.exchange)
             total += copies
             if message.traits & traits.HAS_COPIES:
-                total += COPIES_UNKNOWN
-        return total > COPIES_MAX
+                total += key_copies * len(cc_bcc.keys_of(message))
+            if total > COPIES_MAX or pass_work.copies > work_max:
+                return True
+        return False
 
-    def commit(self) -> None:
-        """Whatever can refuse refuses before anything shows.
+    def commit(self) -> bool:
+        """Whatever can refuse refuses before anything shows. Not where `is_large`.
 
+        False, and nothing is done, if finding the queues is more than a pass may take.
         A bug on the way ends the connection. What was done until then stays done, in memory and on disk:
         messages are published before any delivery is settled, so nothing is lost by it.
         """
         channel = self.channel
         routed = self.check()
+        if routed is None:
+            return False
         store = channel.store
         with nullcontext() if store is None else store.journal.group() as group:
             self.carry_out(routed)
         self.hold_back(0 if group is None else group.sequence)
+        return True
 
     def commit_in_portions(self) -> Chore:
         """The same where it is large. It is over when all messages are in their queues.
@@ -164,8 +172,9 @@ class Transaction:
         branches: Branches = channel.virtual_host.branches
         published = self.published
         coming: dict[Queue, list[Message]] = {}
-        for at in range(0, len(published), CHECKED):
-            self.check_some(self.routed(published[at : at + CHECKED]), coming)
+        checked = 0
+        while checked < len(published):
+            checked += self.check_some(published[checked : checked + CHECKED], coming, STEP_COPIES)
             yield None
         if self.is_closed:
             return
@@ -195,7 +204,10 @@ class Transaction:
     def stage_some(self, branches: Branches, branch: Branch, work: DtxWork) -> None:
         """Takes messages from the end of `published` into the branch, unless their exchange is gone."""
         store, router = self.channel.store, self.channel.router
+        copies_max = router.pass_work.copies + STEP_COPIES
         for _ in range(min(STAGED, len(self.published))):
+            if router.pass_work.copies > copies_max:
+                break
             message, flags = self.published[-1]
             if router.has_exchange_of(message.route):
                 branches.publish(branch, work, message, flags)
@@ -224,32 +236,49 @@ class Transaction:
             if router.has_exchange_of(message.route)
         ]
 
-    def check(self) -> list[tuple[Message, Route, int]]:
-        """What was published, with its routes; a fault if any of it is refused, and then nothing is done."""
-        routed = self.routed(self.published)
+    def check(self) -> list[tuple[Message, Route, int]] | None:
+        """What was published, with its routes; a fault if any of it is refused, and then nothing is done.
+
+        None if finding its queues takes too long for one pass.
+        """
         coming: dict[Queue, list[Message]] = {}
-        self.check_some(routed, coming)
+        if self.check_some(self.published, coming, COPIES_MAX) < len(self.published):
+            return None
         check_room(coming, self.channel.virtual_host.name)
-        return routed
+        return self.routed(self.published)
 
     def check_some(
-        self, routed: list[tuple[Message, Route, int]], coming: dict[Queue, list[Message]]
-    ) -> None:
-        """A fault if any of these messages is refused; `coming`: what goes to queues that have rules."""
-        channel = self.channel
-        for message, route, _ in routed:
-            size = message.header_size + message.body_size()
-            if size > MESSAGE_OCTETS_MAX or message.traits & traits.SPOOLED:
-                further = cc_bcc.keys_of(message) if message.traits & traits.HAS_COPIES else []
-                queues = channel.router.reachable(route, further)
-                refuse_too_large(queues, size)
-                channel.router.check_body(message, queues)
-            if route.by_headers:
-                if route.exchange is not None:
-                    route.exchange.check_message(message, channel)
-            elif route.ruled:
-                for queue in route.queues:
-                    coming.setdefault(queue, []).append(message)
+        self, published: list[tuple[Message, int]], coming: dict[Queue, list[Message]], copies: int
+    ) -> int:
+        """How many of these messages it has looked at: until it takes as long as so many `copies`.
+
+        A fault if any is refused. `coming`: what goes to queues that have rules.
+        """
+        router = self.channel.router
+        copies_max = router.pass_work.copies + copies
+        for checked, (message, _) in enumerate(published):
+            if router.pass_work.copies > copies_max:
+                return checked
+            if router.has_exchange_of(message.route):
+                self.check_message(message, router.route_of(message.route), coming)
+        return len(published)
+
+    def check_message(self, message: Message, route: Route, coming: dict[Queue, list[Message]]) -> None:
+        channel, router = self.channel, self.channel.router
+        size = message.header_size + message.body_size()
+        if size > MESSAGE_OCTETS_MAX or message.traits & traits.SPOOLED:
+            further = cc_bcc.keys_of(message) if message.traits & traits.HAS_COPIES else []
+            queues = router.reachable(route, further)
+            refuse_too_large(queues, size)
+            router.check_body(message, queues)
+        if route.by_headers or message.traits & traits.HAS_COPIES:
+            router.check_way(route, message, channel)
+        if route.by_headers:
+            if route.exchange is not None:
+                route.exchange.check_message(message, channel)
+        elif route.ruled:
+            for queue in route.queues:
+                coming.setdefault(queue, []).append(message)
 
     def carry_out(self, routed: list[tuple[Message, Route, int]]) -> None:
         """In one group of the journal: all of it shows at once."""

@@ -29,10 +29,9 @@ def tx_select(session: Session, channel: Channel, method: methods.TxSelect) -> N
 @command("tx.commit")
 def tx_commit(session: Session, channel: Channel, method: methods.TxCommit) -> None:
     transaction = open_transaction(channel)
-    if transaction.is_large():
+    if transaction.is_large() or not transaction.commit():
         AwaitedMethod(session, channel, method).begin(committed(session, channel, transaction))
         return
-    transaction.commit()
     session.send(channel.number, methods.TxCommitOk())
 
 

@@ -473,9 +473,11 @@ class Actions(RuledQueues):
         copy = self.copy_of(event, queue, answer.redelivered)
         assert copy is ready[0] or name in MORGUES, f"{copy.number} was given before {ready[0].number}"
         self.take(event, answer.delivery_tag, copy, None, no_ack)
-        if not self.is_blind():
-            self.expire_heads(queue)
-            assert answer.message_count == len(queue.ready())
+        if self.is_blind():
+            self.reconcile()  # what is behind may have expired, or be on a disk that cannot be read
+            return
+        self.expire_heads(queue)
+        assert answer.message_count == len(queue.ready())
 
     def refused_to_read(self, client: Client, channel: ModelChannel, events: list[Event]) -> None:
         """The next message cannot be read now, and waits; the channel ends when all is confirmed."""

@@ -342,6 +342,21 @@ def test_an_exchange_does_not_remember_what_is_refused(playbook: Playbook) -> No
     assert client.gets_all("q") == [b"body"]
 
 
+def test_a_transaction_with_many_keys_that_lead_nowhere_is_done_in_portions(timed: TimedPlaybook) -> None:
+    """Reading the keys takes its time."""
+    client = timed.client()
+    declare(client, "x", "fanout")
+    client >> methods.TxSelect()
+    client << methods.TxSelectOk()
+    keys = [f"k{number}" for number in range(1000)]
+    for _ in range(40):
+        send(client, "a", "x", CC=keys)
+    client >> methods.TxCommit()
+    client.hears_nothing()
+    timed.passes(1)
+    client << methods.TxCommitOk()
+
+
 @pytest.mark.usefixtures("hasty")
 def test_a_branch_does_not_take_a_message_that_takes_too_long(client: Client) -> None:
     client.declares("q")

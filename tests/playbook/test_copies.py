@@ -366,3 +366,14 @@ def test_a_branch_does_not_take_a_message_that_takes_too_long(client: Client) ->
     client << started()
     send(client, "1", "amq.topic", CC=MANY_KEYS)
     assert "51 routing keys takes too long" in refusal(client)
+
+
+@pytest.mark.usefixtures("hasty")
+def test_what_takes_too_long_is_refused_outside_of_a_branch_too(playbook: Playbook) -> None:
+    client = playbook.client()
+    client.declares("q")
+    client.binds("q", "amq.topic", "#")
+    select(client)
+    send(client, "1", "amq.topic", CC=MANY_KEYS)
+    assert "51 routing keys takes too long" in refusal(client)
+    assert playbook.client().gets_all("q") == []

@@ -275,8 +275,10 @@ class Router:
     def check_way(self, route: Route, message: Message, channel: Publisher | None) -> None:
         """A fault if finding the queues of this message takes too long; no exchange takes it.
 
-        What its route does not tell: it has further keys, or exchanges look at its headers.
+        Asked only where the route does not tell: there are further keys, or exchanges look at headers.
         """
+        if not route.by_headers and not message.traits & traits.HAS_COPIES:
+            return
         keys = [route.key]
         if message.traits & traits.HAS_COPIES:
             keys += cc_bcc.keys_of(message)

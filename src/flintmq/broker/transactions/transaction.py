@@ -272,8 +272,7 @@ class Transaction:
             queues = router.reachable(route, further)
             refuse_too_large(queues, size)
             router.check_body(message, queues)
-        if route.by_headers or message.traits & traits.HAS_COPIES:
-            router.check_way(route, message, channel)
+        router.check_way(route, message, channel)
         if route.by_headers:
             if route.exchange is not None:
                 route.exchange.check_message(message, channel)

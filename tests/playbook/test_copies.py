@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from playbook.branches import select, start, started
+from playbook.branches import commit, end, ended, prepare, prepared, select, start, started
 from playbook.dialogue import Carried, Client, Playbook, carrying
+from playbook.hourglass import TimedPlaybook
 
 from flintmq.broker.exchanges import router
+from flintmq.broker.exchanges.transform_exchange import TRANSFORMS
 from flintmq.wire import methods
 from flintmq.wire.methods import BasicPublish, ChannelClose
+from flintmq.wire.properties import BasicProperties
 
 
 def send(client: Client, key: str, exchange: str = "", mandatory: bool = False, **headers: Any) -> None:
@@ -103,10 +107,34 @@ def refusal(client: Client) -> str:
     return closed.reply_text
 
 
+def declare(client: Client, exchange: str, kind: str, **arguments: Any) -> None:
+    client >> methods.ExchangeDeclare(exchange=exchange, type=kind, arguments=arguments)
+    client << methods.ExchangeDeclareOk()
+
+
+def many_exchanges(client: Client) -> None:
+    """From "x0" through each of the others to "q"."""
+    client.declares("q")
+    declare(client, "x0", "fanout")
+    client.binds("q", "x0", "")
+    for number in range(1, 50):
+        declare(client, f"x{number}", "fanout")
+        client >> methods.ExchangeBind(destination=f"x{number}", source="x0")
+        client << methods.ExchangeBindOk()
+        client.binds("q", f"x{number}", "")
+
+
+@pytest.fixture
+def timed() -> Iterator[TimedPlaybook]:
+    playbook = TimedPlaybook()
+    yield playbook
+    playbook.end()
+
+
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """A router that gives up early."""
-    monkeypatch.setattr(router, "ROUTING_COPIES_MAX", 10 * router.EXCHANGE_COPIES)
+    be_hasty(monkeypatch)
 
 
 @pytest.mark.usefixtures("hasty")
@@ -132,14 +160,7 @@ def test_many_keys_that_take_too_long_are_refused(playbook: Playbook, kind: str)
 @pytest.mark.usefixtures("hasty")
 def test_many_exchanges_that_take_too_long_are_refused(playbook: Playbook) -> None:
     client = playbook.client()
-    client.declares("q")
-    for number in range(50):
-        client >> methods.ExchangeDeclare(exchange=f"x{number}", type="fanout")
-        client << methods.ExchangeDeclareOk()
-        if number:
-            client >> methods.ExchangeBind(destination=f"x{number}", source="x0")
-            client << methods.ExchangeBindOk()
-        client.binds("q", f"x{number}", "")
+    many_exchanges(client)
     send(client, "", "x0")
     assert "given up at exchange 'x" in refusal(client)
     client = playbook.client()
@@ -181,20 +202,159 @@ def test_a_transaction_that_takes_too_long_is_refused_as_a_whole(playbook: Playb
     assert playbook.client().gets_all("q") == []
 
 
-def test_a_dead_letter_that_takes_too_long_is_dropped(
+def be_hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(router, "ROUTING_COPIES_MAX", 10 * router.EXCHANGE_COPIES)
+
+
+def rejects(client: Client, queue: str) -> None:
+    """The next message becomes a dead letter."""
+    client >> methods.BasicGet(queue=queue)
+    found = client.next(1)
+    assert isinstance(found, Carried)
+    assert isinstance(found.method, methods.BasicGetOk)
+    client >> methods.BasicReject(delivery_tag=found.method.delivery_tag, requeue=False)
+
+
+def test_a_dead_letter_that_takes_too_long_goes_to_what_was_found(
     client: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    client.declares("morgue")
-    client.binds("morgue", "amq.topic", "#")
+    for queue, key in (("morgue", "#"), ("late", MANY_KEYS[-1])):
+        client.declares(queue)
+        client.binds(queue, "amq.topic", key)
     client.declares("q", arguments={"x-dead-letter-exchange": "amq.topic"})
     send(client, "q", CC=MANY_KEYS)
-    monkeypatch.setattr(router, "ROUTING_COPIES_MAX", 10 * router.EXCHANGE_COPIES)
-    client >> methods.BasicGet(queue="q")
-    assert isinstance(client.next(1), Carried)
-    client >> methods.BasicReject(delivery_tag=1, requeue=False)
-    assert client.gets_all("morgue") == []
-    assert "a dead letter of queue 'q' is dropped: " in caplog.text
-    assert "takes too long" in caplog.text
+    be_hasty(monkeypatch)
+    rejects(client, "q")
+    assert (client.gets_all("morgue"), client.gets_all("late")) == ([b"body"], [])
+    assert "was accepted, and goes to those of its queues that were found" in caplog.text
+    assert "51 routing keys takes too long" in caplog.text
+
+
+def test_a_delayed_message_that_takes_too_long_goes_to_what_was_found(
+    timed: TimedPlaybook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = timed.client()
+    client.declares("q")
+    declare(client, "later", "x-delayed-message", **{"x-delayed-type": "topic"})
+    client.binds("q", "later", "#")
+    send(client, "a", "later", CC=MANY_KEYS, **{"x-delay": 1000})
+    be_hasty(monkeypatch)
+    timed.passes(1001)
+    timed.finish_pass()
+    assert client.gets_all("q") == [b"body"]
+
+
+def test_a_dead_letter_goes_to_no_queue_that_a_chain_may_keep_it_from(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The chain is given up as well."""
+    client.declares("open")
+    client.declares("kept")
+    declare(client, "first", "fanout")
+    client.binds("open", "first", "")
+    client >> methods.ExchangeBind(destination="amq.fanout", source="first")
+    client << methods.ExchangeBindOk()
+    client.binds("kept", "amq.fanout", "")
+    client.binds("kept", "amq.topic", "never", **{"x-via": "amq.fanout"})
+    client.declares("q", arguments={"x-dead-letter-exchange": "first"})
+    send(client, "q", CC=MANY_KEYS)
+    be_hasty(monkeypatch)
+    rejects(client, "q")
+    assert (client.gets_all("open"), client.gets_all("kept")) == ([b"body"], [])
+
+
+def test_a_dead_letter_that_passes_many_exchanges_goes_to_what_was_found(
+    playbook: Playbook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its one key leads to them, so that no message of it is needed to find the way."""
+    client = playbook.client()
+    many_exchanges(client)
+    client.declares("dying", arguments={"x-dead-letter-exchange": "x0"})
+    send(client, "dying")
+    be_hasty(monkeypatch)
+    rejects(client, "dying")
+    assert client.gets_all("q") == [b"body"]
+    for _ in range(2):  # the way is kept after the first one
+        send(client, "", "x0")
+        assert "given up at exchange 'x" in refusal(client)
+        client = playbook.client()
+    assert client.gets_all("q") == []
+
+
+def test_a_branch_that_is_prepared_goes_to_what_was_found(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The exchanges came after the branch was prepared: the commit was refused again and again."""
+    client.declares("q")
+    declare(client, "x0", "fanout")
+    select(client)
+    client >> start()
+    client << started()
+    send(client, "q")
+    send(client, "", "x0")
+    client >> end()
+    client << ended()
+    client >> prepare()
+    client << prepared()
+    many_exchanges(client)
+    be_hasty(monkeypatch)
+    client >> commit()
+    client.hears(methods.DtxCoordinationCommitOk)
+    assert client.gets_all("q") == [b"body", b"body"]
+
+
+@pytest.mark.usefixtures("hasty")
+def test_a_transaction_is_done_as_a_whole_whatever_transforms_its_messages(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a transform makes of a message is known when others are in their queues."""
+
+    def with_keys(properties: BasicProperties, body: bytes) -> tuple[BasicProperties, bytes]:
+        return BasicProperties(headers={"CC": list(MANY_KEYS)}), body
+
+    monkeypatch.setitem(TRANSFORMS, "with_keys", with_keys)
+    client.declares("q")
+    declare(client, "x", "x-transform", **{"x-transform": "with_keys", "x-routing-type": "topic"})
+    client.binds("q", "x", "#")
+    client >> methods.TxSelect()
+    client << methods.TxSelectOk()
+    client.publishes("q", b"first")
+    client.publishes("a", b"second", exchange="x")
+    client.publishes("q", b"third")
+    client >> methods.TxCommit()
+    client << methods.TxCommitOk()
+    assert client.gets_all("q") == [b"first", b"second", b"third"]
+
+
+@pytest.mark.usefixtures("hasty")
+def test_an_exchange_does_not_remember_what_is_refused(playbook: Playbook) -> None:
+    """Published again it was a duplicate: confirmed, and nowhere."""
+    client = playbook.client()
+    client.declares("q")
+    settings = {"x-cache-size": 10, "x-routing-type": "topic"}
+    declare(client, "d", "x-message-deduplication", **settings)
+    client.binds("q", "d", "#")
+    send(client, "a", "d", CC=MANY_KEYS, **{"x-deduplication-header": "1"})
+    refusal(client)
+    client = playbook.client()
+    for _ in range(2):
+        send(client, "a", "d", CC=MANY_KEYS[:2], **{"x-deduplication-header": "1"})
+    assert client.gets_all("q") == [b"body"]
+
+
+def test_a_transaction_with_many_keys_that_lead_nowhere_is_done_in_portions(timed: TimedPlaybook) -> None:
+    """Reading the keys takes its time."""
+    client = timed.client()
+    declare(client, "x", "fanout")
+    client >> methods.TxSelect()
+    client << methods.TxSelectOk()
+    keys = [f"k{number}" for number in range(1000)]
+    for _ in range(40):
+        send(client, "a", "x", CC=keys)
+    client >> methods.TxCommit()
+    client.hears_nothing()
+    timed.passes(1)
+    client << methods.TxCommitOk()
 
 
 @pytest.mark.usefixtures("hasty")
@@ -206,3 +366,14 @@ def test_a_branch_does_not_take_a_message_that_takes_too_long(client: Client) ->
     client << started()
     send(client, "1", "amq.topic", CC=MANY_KEYS)
     assert "51 routing keys takes too long" in refusal(client)
+
+
+@pytest.mark.usefixtures("hasty")
+def test_what_takes_too_long_is_refused_outside_of_a_branch_too(playbook: Playbook) -> None:
+    client = playbook.client()
+    client.declares("q")
+    client.binds("q", "amq.topic", "#")
+    select(client)
+    send(client, "1", "amq.topic", CC=MANY_KEYS)
+    assert "51 routing keys takes too long" in refusal(client)
+    assert playbook.client().gets_all("q") == []

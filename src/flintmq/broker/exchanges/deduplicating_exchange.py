@@ -39,3 +39,6 @@ class DeduplicatingExchange(WrappingExchange):
         ttl_ms = own_ms if is_right and isinstance(own_ms, int) else self.ttl_ms
         now_ms = self.router.pass_work.timetable.now_ms()
         return TAKEN if self.cache.has_seen(value, now_ms, ttl_ms) else ROUTED
+
+    def take_back(self, context: RoutingContext) -> None:
+        self.cache.forget(value_of(context.headers()))

@@ -239,6 +239,9 @@ class Exchange:
         """What becomes of a message: ROUTED to the bindings, TAKEN, or REFUSED, as if none fitted."""
         return ROUTED
 
+    def take_back(self, context: RoutingContext) -> None:
+        """The message that receive() let pass was refused afterwards, so that its publisher may try again."""
+
     def check(self, headers: dict[str, Any]) -> None:
         """Raises what receive() would; asked before a transaction is committed."""
 

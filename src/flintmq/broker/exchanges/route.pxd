@@ -25,6 +25,7 @@ cdef class RoutingContext:
     cdef readonly str key
     cdef public bint taken
     cdef public object past
+    cdef public list received
     cdef readonly Lookup lookup
 
     cpdef dict headers(self)

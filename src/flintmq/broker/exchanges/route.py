@@ -64,13 +64,14 @@ class Route:
 class RoutingContext:
     """One message on its way through exchanges that want to look at it."""
 
-    __slots__ = ("channel", "key", "lookup", "message", "past", "taken")
+    __slots__ = ("channel", "key", "lookup", "message", "past", "received", "taken")
 
     def __init__(self, message: Message, channel: Publisher | None, key: str) -> None:
         self.message = message
         self.channel = channel  # None: the broker itself sends it
         self.key = key
         self.past: Exchange | None = None  # one that has had the message, and lets it go now
+        self.received: list[Exchange] = []  # that have let the message pass
         self.taken = False  # an exchange has dealt with it: it is not unroutable
         self.lookup: Lookup = lookup_for(message, key)
 

@@ -53,8 +53,18 @@ cdef class Router:
     @cython.locals(context=RoutingContext)
     cpdef list match_keys(self, exchange, list keys, Message message, channel)
     cpdef check_way(self, Route route, Message message, channel)
-    @cython.locals(queue=Queue, context=RoutingContext, work_max=Py_ssize_t, verdict=cython.int)
+    @cython.locals(queue=Queue, context=RoutingContext, work_max=Py_ssize_t, verdict=cython.int, is_over=cython.bint)
     cpdef tuple resolve(self, exchange, list keys, RoutingContext context, bint is_asked=*)
+    cpdef bint go_through(
+        self,
+        Exchange source,
+        list keys,
+        RoutingContext context,
+        dict found,
+        Py_ssize_t work_max,
+        bint is_asked,
+    ) except -1
+    cpdef give_up(self, RoutingContext context, bint is_asked, fault)
     @cython.locals(into=dict)
     cpdef look_up(
         self,

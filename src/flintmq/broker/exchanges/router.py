@@ -39,6 +39,10 @@ log = logging.getLogger("flintmq.router")
 # What an octet of headers counts in the work of a pass (PassWork.copies): a table of small entries takes some
 # 20 nanoseconds for each of its octets, so that others have their turn after 200 microseconds of them.
 HEADER_OCTET_COPIES = 2
+# The same where nobody has to be let in between soon, as in commits: one copy for so many octets.
+OCTETS_PER_COPY = 16
+# A key in CC or BCC takes half a microsecond to read, wherever it leads.
+KEY_COPIES = 2
 # The same for an exchange on the way of a message, which takes two microseconds. Few are not counted.
 EXCHANGE_COPIES = 16
 EXCHANGES_UNCOUNTED = 8
@@ -93,6 +97,10 @@ class StreamLogs(Protocol):
     def is_safe(self, confirms: PublisherConfirms) -> bool: ...
 
     def wait(self, confirms: PublisherConfirms, published: int) -> None: ...
+
+
+class TooLong(ChannelFault):
+    """Finding the queues of a message takes too long."""
 
 
 class Router:
@@ -256,19 +264,26 @@ class Router:
     ) -> list[Queue] | None:
         """The same with further routing keys; the first is the message's own."""
         context = RoutingContext(message, channel, keys[0])
-        queues, _ = self.resolve(exchange, keys, context)
+        try:
+            queues, _ = self.resolve(exchange, keys, context)
+        except ChannelFault:
+            for each in context.received:
+                each.take_back(context)
+            raise
         return None if context.taken and not queues else queues
 
     def check_way(self, route: Route, message: Message, channel: Publisher | None) -> None:
         """A fault if finding the queues of this message takes too long; no exchange takes it.
 
-        What its route does not tell: it has further keys, or exchanges look at its headers.
+        Asked only where the route does not tell: there are further keys, or exchanges look at headers.
         """
+        if not route.by_headers and not message.traits & traits.HAS_COPIES:
+            return
         keys = [route.key]
         if message.traits & traits.HAS_COPIES:
             keys += cc_bcc.keys_of(message)
         queues, _ = self.resolve(route.exchange, keys, RoutingContext(message, channel, route.key), True)
-        self.pass_work.copies += len(queues)
+        self.pass_work.copies += len(queues) + message.header_size // OCTETS_PER_COPY
 
     def resolve(
         self,
@@ -279,10 +294,13 @@ class Router:
     ) -> tuple[list[Queue], bool]:
         """The queues that the keys lead to over all exchanges; whether each message may lead elsewhere.
 
-        If so, they are found only with a routing context: without one this asks no more than that. A fault
-        if the message takes too long, by its many keys or by many exchanges on its way. No exchange takes
-        a message of which this is only asked.
+        If so, they are found only with a routing context: without one this asks no more than that. No
+        exchange takes a message of which this is only asked.
+
+        A fault if the message takes too long, by its many keys or by many exchanges on its way. One that was
+        accepted before goes to the queues that are found until then.
         """
+        self.pass_work.copies += KEY_COPIES * (len(keys) - 1)
         queues: dict[Queue, None] = {}
         if exchange is None:
             for key in keys:
@@ -291,7 +309,6 @@ class Router:
                     queues[queue] = None
             return list(queues), False
         by_headers = False
-        headers = None if context is None else context.lookup
         found: dict[Queue | Exchange, None] = {}
         reached: list[Exchange] = [exchange]
         seen = {exchange}
@@ -310,17 +327,13 @@ class Router:
             verdict = ROUTED
             if context is not None and source.receives and not is_asked:
                 verdict = source.receive(context)
+                if verdict == ROUTED:
+                    context.received.append(source)
             if verdict == TAKEN:
                 context.taken = True  # type: ignore[union-attr]
                 continue
-            if verdict != REFUSED:
-                self.look_up(source, keys, context, headers, found, work_max, is_asked)
-            if self.has_departures:
-                for destination in [each for each in found if self.is_gone(each)]:
-                    del found[destination]
-            if is_chained and found:
-                self.chains.narrow(self, source.name, keys, headers, found, work_max, is_asked)
-            if not found:
+            is_over = verdict != REFUSED and self.go_through(source, keys, context, found, work_max, is_asked)
+            if not found and not is_over:
                 found = self.alternate(source)
             for destination in found:
                 if isinstance(destination, Queue):
@@ -330,7 +343,55 @@ class Router:
                     reached.append(destination)
             if len(reached) > EXCHANGES_UNCOUNTED:
                 self.pass_work.copies += EXCHANGE_COPIES
+            if is_over and context is None:
+                return [], True  # no route to keep: whether a message can be refused is its own matter
+            if is_over:
+                break
         return list(queues), by_headers
+
+    def go_through(
+        self,
+        source: Exchange,
+        keys: list[str],
+        context: RoutingContext | None,
+        found: dict[Any, Any],
+        work_max: int,
+        is_asked: bool,
+    ) -> bool:
+        """Puts where the message goes from this exchange into `found`; whether it has taken too long."""
+        headers = None if context is None else context.lookup
+        is_over = False
+        try:
+            self.look_up(source, keys, context, headers, found, work_max, is_asked)
+        except TooLong as fault:
+            self.give_up(context, is_asked, fault)
+            is_over = True
+            work_max = self.pass_work.copies + ROUTING_COPIES_MAX  # for the chains of what is found
+        if self.has_departures:
+            for destination in [each for each in found if self.is_gone(each)]:
+                del found[destination]
+        if found and source.name in self.chains.conditions:
+            try:
+                self.chains.narrow(self, source.name, keys, headers, found, work_max, is_asked)
+            except TooLong as fault:
+                self.give_up(context, is_asked, fault)
+                is_over = True
+                found.clear()  # some of it may have to be kept out
+        return is_over
+
+    def give_up(self, context: RoutingContext | None, is_asked: bool, fault: TooLong) -> None:
+        """Raises the fault if there is a message, and somebody who can be told of it."""
+        if context is None:
+            return
+        if is_asked or (context.channel is not None and context.channel.transaction is None):
+            raise fault
+        log.warning(
+            "a message from exchange %r of vhost %r was accepted, and goes to those of its queues that were "
+            "found: %s",
+            context.message.exchange_name(),
+            self.name,
+            fault.reply_text,
+        )
 
     def look_up(
         self,
@@ -360,7 +421,7 @@ class Router:
     def check_work(self, source: Exchange, keys: list[str], work_max: int) -> None:
         """A fault if a message has taken so long when it comes to this exchange."""
         if self.pass_work.copies > work_max:
-            raise ChannelFault(
+            raise TooLong(
                 amqp.RESOURCE_ERROR,
                 f"finding the queues of a message with {len(keys)} routing keys takes too long: given up at "
                 f"exchange '{source.name}'; it may have fewer keys in CC and BCC, or pass fewer exchanges",

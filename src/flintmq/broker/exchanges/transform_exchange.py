@@ -76,6 +76,7 @@ class TransformExchange(WrappingExchange):
             return REFUSED
         onward = RoutingContext(changed, context.channel, context.key)
         onward.past = self
+        onward.received = context.received
         keys = [context.key]
         if changed.traits & traits.HAS_COPIES:
             keys += cc_bcc.keys_of(changed)

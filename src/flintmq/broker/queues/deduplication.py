@@ -57,6 +57,10 @@ class Cache:
         self.entries[value] = now_ms + ttl_ms if ttl_ms else 0
         return False
 
+    def forget(self, value: Hashable) -> None:
+        """The message was not taken after all."""
+        self.entries.pop(value, None)
+
 
 class Duplicates:
     """The values of the messages that a queue has, with those handed out and not yet acked."""

@@ -224,8 +224,7 @@ class Branches:
         route = self.router.route_of(message.route)
         if route.by_headers:
             headers_of(message)  # fails on headers that cannot be read, while there is somebody to tell
-        if route.by_headers or message.traits & traits.HAS_COPIES:
-            self.router.check_way(route, message, None)
+        self.router.check_way(route, message, None)
         octets = len(message.content)
         if branch.octets + octets > self.limits.branch_bytes_max and not branch.is_own:
             raise too_much(f"over {self.limits.branch_bytes_max} octets in branch {branch.xid}")

@@ -40,7 +40,10 @@ class DtxWork:
             if self.branch is not None:
                 self.branches.publish(self.branch, self, message, flags)
             else:
-                self.channel.forward(message, self.channel.router.route_of(message.route), flags)
+                router = self.channel.router
+                route = router.route_of(message.route)
+                router.check_way(route, message, self.channel)  # else it would count as accepted on its way
+                self.channel.forward(message, route, flags)
         finally:
             if store is not None and message.traits & traits.SPOOLED:
                 store.forget_arrived(message)

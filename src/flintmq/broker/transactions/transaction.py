@@ -14,6 +14,7 @@ from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING
 
+from flintmq.broker.exchanges.router import KEY_COPIES
 from flintmq.broker.messages import cc_bcc
 from flintmq.broker.streams.stream_arguments import refuse_too_large
 from flintmq.config import Limits
@@ -137,7 +138,7 @@ class Transaction:
                 key_copies = 0 if route is None else router.key_copies_max(route.exchange)
             total += copies
             if message.traits & traits.HAS_COPIES:
-                total += key_copies * len(cc_bcc.keys_of(message))
+                total += (key_copies + KEY_COPIES) * len(cc_bcc.keys_of(message))
             if total > COPIES_MAX or pass_work.copies > work_max:
                 return True
         return False
@@ -271,8 +272,7 @@ class Transaction:
             queues = router.reachable(route, further)
             refuse_too_large(queues, size)
             router.check_body(message, queues)
-        if route.by_headers or message.traits & traits.HAS_COPIES:
-            router.check_way(route, message, channel)
+        router.check_way(route, message, channel)
         if route.by_headers:
             if route.exchange is not None:
                 route.exchange.check_message(message, channel)

@@ -7,9 +7,13 @@ FLINTMQ_CHECKED=1 builds with bounds and None checks on, for tests.
 """
 
 import os
+import shlex
+import shutil
 import sys
+import sysconfig
 import threading
 import time
+from pathlib import Path
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
@@ -114,10 +118,24 @@ PROCESSORS = os.cpu_count() or 1
 
 
 class TellingBuild(build_ext):
-    """Tells each module that it has compiled, and how many there are: the whole takes minutes."""
+    """Tells each module that it has compiled, and how many there are: the whole takes minutes.
+
+    Whether there is a compiler is asked before these minutes, and Cython runs here alone: what pip asks of a
+    package before it builds one (its requirements, the Python that it needs) is answered at once.
+    """
 
     told = 0
     lock = threading.Lock()  # several are compiled at a time
+
+    def run(self) -> None:
+        if self.extensions:
+            lack = missing()
+            if lack is not None:
+                raise SystemExit(f"{lack} FLINTMQ_PURE=1 builds FlintMQ without a compiler: it is slower.")
+            translated = {each.name: each for each in in_c(self.extensions)}
+            for ext in self.extensions:
+                ext.sources, ext.depends = translated[ext.name].sources, translated[ext.name].depends
+        super().run()
 
     def build_extension(self, ext: Extension) -> None:
         began_s = time.monotonic()
@@ -128,22 +146,38 @@ class TellingBuild(build_ext):
             print(f"[{self.told:2}/{len(self.extensions)}] Compiled {ext.name} in {took_s:.1f} s", flush=True)
 
 
+def missing() -> str | None:
+    """What there is to install before C can be compiled against this Python; None if nothing."""
+    compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")[0]
+    include = Path(sysconfig.get_path("include"))
+    if shutil.which(compiler) is None:
+        return f"No C compiler here ('{compiler}' is not found); on Debian: apt-get install gcc libc6-dev."
+    if not (include / "Python.h").is_file():
+        return f"Python's C headers are missing ({include}/Python.h); on Debian: apt-get install python3-dev."
+    return None
+
+
 def extensions() -> list[Extension]:
     if os.environ.get("FLINTMQ_PURE") or sys.platform == "win32":
         return []
+    return [
+        Extension(
+            f"flintmq.{name}",
+            [f"src/flintmq/{name.replace('.', '/')}.py"],
+            extra_compile_args=COMPILE_FLAGS,
+            extra_link_args=LINK_FLAGS,
+        )
+        for name in HOT_MODULES
+    ]
+
+
+def in_c(modules: list[Extension]) -> list[Extension]:
+    """The same modules, whose sources are the C that Cython makes of them."""
     from Cython.Build import cythonize
 
     checked = bool(os.environ.get("FLINTMQ_CHECKED"))
     return cythonize(
-        [
-            Extension(
-                f"flintmq.{name}",
-                [f"src/flintmq/{name.replace('.', '/')}.py"],
-                extra_compile_args=COMPILE_FLAGS,
-                extra_link_args=LINK_FLAGS,
-            )
-            for name in HOT_MODULES
-        ],
+        modules,
         include_path=["src"],
         build_dir="build/cython",
         nthreads=PROCESSORS,

@@ -472,6 +472,34 @@ def test_a_publish_that_is_refused(flintmq: Command, monkeypatch: pytest.MonkeyP
     flintmq("delete queue unwritten -y")
 
 
+def test_properties_and_names_that_cannot_be(flintmq: Command) -> None:
+    flintmq("declare queue typed")
+    said = flintmq("publish typed x -P priority=high")
+    assert (said.status, said.err) == (
+        1,
+        "flintmq: publishing to exchange '' cannot be done: priority is 'high', and takes a whole number\n",
+    )
+    said = flintmq("declare queue amq.mine")
+    assert said.status == 4
+    assert said.err.endswith("contains reserved prefix 'amq.*'; use another name\n")
+    assert flintmq("publish typed x").status == 0
+    none = flintmq("get typed --count 0")
+    assert (none.status, none.out, none.err) == (0, "", "")
+    assert flintmq("get typed").out == "x\n"
+
+
+def test_a_guest_who_is_refused_hears_how_others_log_in(
+    flintmq: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLINTMQ_PASSWORD", "another one")
+    for command in ("queues", "ctl list_queues"):
+        said = flintmq(command)
+        assert said.status in (4, 69)
+        assert "commands log in as guest unless FLINTMQ_USER and FLINTMQ_PASSWORD" in said.err
+    monkeypatch.setenv("FLINTMQ_USER", "nobody")
+    assert "unless" not in flintmq("queues").err
+
+
 def test_top_draws_rates(flintmq: Command) -> None:
     flintmq("declare queue seen")
     flintmq("publish seen --count 3 x")

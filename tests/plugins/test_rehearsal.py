@@ -301,6 +301,10 @@ def test_time_that_is_moved(broker: ServedBroker, peer: Peer) -> None:
         broker.peek("short-lived")
     with pytest.raises(ValueError, match="it moves ahead alone"):
         broker.move_time(-1)
+    with pytest.raises(ValueError, match="time cannot move by '1h': give seconds"):
+        broker.move_time("1h")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="confirms cannot come '1s' s later"):
+        broker.delay_confirms("1s")  # type: ignore[arg-type]
 
 
 def test_kill_and_start_again(durable: ServedBroker) -> None:

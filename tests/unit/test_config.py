@@ -139,6 +139,8 @@ def test_a_wrong_option_is_named(options: dict[str, object], said: str) -> None:
     ("text", "said"),
     [
         ("limts = 1", "unknown setting 'limts', did you mean 'limits'?"),
+        ("port = 5672", "unknown setting 'port'; it belongs to the section [listen]"),
+        ("memory_high_share = 1", "unknown setting 'memory_high_share'; it belongs to the section [limits]"),
         ("[listen]\nprot = 1", "unknown setting 'prot' in [listen], did you mean 'port'?"),
         (
             "[log]\nzzz = 1",

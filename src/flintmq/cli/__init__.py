@@ -336,6 +336,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     open_standard_descriptors()
     escape_unsayable()
     words = with_command_first(sys.argv[1:] if argv is None else list(argv))
+    if not words:
+        parser().print_help(sys.stderr)
+        return EXIT_SETTINGS
     if words[:1] == ["ctl"]:
         # Options of rabbitmqctl come before its commands as well as behind them: ctl takes them apart itself.
         options = argparse.Namespace(run=_ctl, words=words[1:])

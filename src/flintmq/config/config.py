@@ -143,7 +143,17 @@ def _read(file: Path, while_running: bool) -> str:
         raise ConfigFault(f"{file}: not UTF-8 text at octet {error.start}; save it as UTF-8") from None
 
 
+def refuse_outside(document: Document) -> None:
+    """A setting in front of the first section that is one of a section."""
+    sections = Config()
+    for name in document:
+        for place in Config._fields:
+            if name not in Config._fields and name in getattr(getattr(sections, place), "_fields", ()):
+                raise ConfigFault(f"unknown setting '{name}'; it belongs to the section [{place}]")
+
+
 def _config(document: Document) -> Config:
+    refuse_outside(document)
     refuse_unknown(document, Config._fields, "")
     virtual_hosts = checked(
         document.get("virtual_hosts", ["/"]), "virtual_hosts", checks.texts(checks.text(), 1)

@@ -56,6 +56,8 @@ def encode_shortstr(text: str) -> bytes:
         raise ProtocolMisuse(f"a short string of {len(octets)} octets: {text[:40]!r}...") from None
     except UnicodeEncodeError:
         raise ProtocolMisuse(f"a short string that is not text: {text[:40]!r}") from None
+    except (AttributeError, TypeError):
+        raise ProtocolMisuse(f"a short string that is not text: {text!r:.40}") from None
 
 
 def is_text(value: str) -> bool:

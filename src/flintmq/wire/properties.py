@@ -242,6 +242,8 @@ def _fixed(name: str, value: int, size: int) -> bytes:
         return value.to_bytes(size, "big")
     except OverflowError:
         raise ProtocolMisuse(f"{name} {value} does not fit {size} octets") from None
+    except (AttributeError, TypeError):
+        raise ProtocolMisuse(f"{name} is {value!r:.40}, and takes a whole number") from None
 
 
 def _decode_basic(octets: bytes, at: int, end: int, flags: int) -> tuple[BasicProperties, int]:

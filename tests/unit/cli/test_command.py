@@ -152,7 +152,7 @@ def test_the_operating_system_is_explained(error: OSError, line: str) -> None:
     assert explain(error) == line
 
 
-@pytest.mark.parametrize("arguments", [[], ["sreve"], ["serve", "--port", "x"], ["info", "--loud"]])
+@pytest.mark.parametrize("arguments", [["sreve"], ["serve", "--port", "x"], ["info", "--loud"]])
 def test_wrong_words_are_usage_and_status_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main(arguments)
@@ -331,3 +331,11 @@ def test_help_loads_nothing_heavy() -> None:
         "flintmq.config",
         "flintmq.server",
     }
+
+
+def test_without_a_command_the_commands_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "run the broker" in captured.err
+    assert "list queues with what is in them" in captured.err

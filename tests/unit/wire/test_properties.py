@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from flintmq.errors import ConnectionFault, ProtocolMisuse
@@ -78,3 +80,18 @@ def test_bad_octets(class_id: int, octets: str, text: str) -> None:
 def test_what_cannot_be_encoded_is_our_mistake(properties: BasicProperties) -> None:
     with pytest.raises(ProtocolMisuse):
         encode_properties(properties)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"priority": "high"}, "priority is 'high', and takes a whole number"),
+        ({"timestamp": 1.5}, "timestamp is 1.5, and takes a whole number"),
+        ({"delivery_mode": "2"}, "delivery_mode is '2', and takes a whole number"),
+        ({"user_id": 3}, "a short string that is not text: 3"),
+        ({"correlation_id": b"id"}, "a short string that is not text: b'id'"),
+    ],
+)
+def test_a_value_of_the_wrong_type_is_named(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(ProtocolMisuse, match=said):
+        encode_properties(BasicProperties(**given))

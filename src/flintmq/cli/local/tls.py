@@ -62,7 +62,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "--host",
         action="append",
         metavar="H",
-        help="how clients reach the broker; may be repeated (localhost, 127.0.0.1, ::1)",
+        help="how clients reach the broker; may be repeated (as before, or localhost, 127.0.0.1, ::1)",
     )
     made.add_argument(
         "--client", action="append", metavar="NAME", help="a certificate for a client too; may be repeated"
@@ -88,7 +88,8 @@ def dev_cert(directory: Path, hosts: list[str], clients: list[str]) -> list[str]
             raise ConfigFault(
                 f"--client {client}: expected letters, digits, '.', '_' and '-'; not ca, server"
             )
-    names = [alternative(host) for host in hosts or ["localhost", "127.0.0.1", "::1"]]
+    hosts = hosts or hosts_of(directory / "server.pem") or ["localhost", "127.0.0.1", "::1"]
+    names = [alternative(host) for host in hosts]
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     maker = Maker(command, directory)
     lines = []
@@ -100,7 +101,9 @@ def dev_cert(directory: Path, hosts: list[str], clients: list[str]) -> list[str]
     maker.make("server", "FlintMQ broker", "serverAuth", names)
     for client in clients:
         maker.make(client, client, "clientAuth", [f"DNS:{client}"])
-    lines += [f"made {directory / each}.pem and its key" for each in ("server", *clients)]
+    told = [name.partition(":")[2] for name in names]
+    lines.append(f"made {directory / 'server'}.pem and its key, for {', '.join(told)}")
+    lines += [f"made {directory / each}.pem and its key" for each in clients]
     lines += ["", "for the broker:", "", "[tls]"]
     lines += [
         f'certificate = "{directory.resolve() / "server.pem"}"',
@@ -110,6 +113,15 @@ def dev_cert(directory: Path, hosts: list[str], clients: list[str]) -> list[str]
         lines += [f'authority = "{maker.authority.resolve()}"', 'verify = "optional"']
     lines += ["", f"for clients: amqps://...?cacertfile={maker.authority.resolve()}"]
     return lines
+
+
+def hosts_of(certificate: Path) -> list[str]:
+    """The names and addresses of a certificate that is there already: to renew it keeps them."""
+    from flintmq.server.network.certificates import decoded
+
+    if not certificate.exists():
+        return []
+    return [value for kind, value in decoded(certificate).get("subjectAltName", ())]
 
 
 def alternative(host: str) -> str:

@@ -43,7 +43,11 @@ def add(command: str, parser: argparse.ArgumentParser) -> None:
         parser.set_defaults(run=look)
         return
     parser.add_argument(
-        "--count", type=tables.whole, metavar="N", help="so many" + (" (1)" if command == "get" else "")
+        "--count",
+        type=tables.whole,
+        default=1 if command == "get" else None,
+        metavar="N",
+        help="so many" + (" (1)" if command == "get" else ""),
     )
     parser.add_argument(
         "--requeue", action="store_true", help="put back what was shown, marked as redelivered"
@@ -188,7 +192,7 @@ def shown(body: bytes) -> bytes:
 def get(options: argparse.Namespace) -> int:
     taken: list[Message] = []
     with running_broker.connected(options) as connection, connection.channel() as channel:
-        while len(taken) < (options.count or 1):
+        while len(taken) < options.count:
             message = channel.get(options.queue)
             if message is None:
                 break
@@ -199,7 +203,7 @@ def get(options: argparse.Namespace) -> int:
                 message.ack()
         if options.requeue and taken:
             taken[-1].nack(multiple=True, requeue=True)
-    if not taken:
+    if options.count and not taken:
         raise CommandFault(f"queue {options.queue!r} is empty", statuses.NOT_FOUND)
     return 0
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from flintmq.cli.output import statuses, tables
 from flintmq.cli.output.statuses import CommandFault
+from flintmq.wire.amqp import ACCESS_REFUSED
 
 if TYPE_CHECKING:
     from flintmq.client import Connection, Settings
@@ -25,9 +26,13 @@ URL = "FLINTMQ_URL"
 USER = "FLINTMQ_USER"
 PASSWORD = "FLINTMQ_PASSWORD"
 CREDENTIALS = "FLINTMQ_CREDENTIALS"
+CREDENTIALS_FILE = "~/.config/flintmq/credentials.toml"
 DEFAULT_URL = "amqp://localhost"
 # What every broker has until somebody changes it: no secret.
 WELL_KNOWN = "guest"
+OTHER_USER = (
+    f"commands log in as {WELL_KNOWN} unless {USER} and {PASSWORD}, or {CREDENTIALS_FILE}, name another user"
+)
 CREDENTIAL_KEYS = frozenset(("url", "user", "password"))
 PAGE_ROWS = 1000
 
@@ -42,7 +47,7 @@ def add_options(parser: argparse.ArgumentParser, virtual_host: str = "instead of
     group.add_argument(
         "--credentials",
         metavar="FILE",
-        help="url, user, password in TOML (~/.config/flintmq/credentials.toml)",
+        help=f"url, user, password in TOML ({CREDENTIALS_FILE})",
     )
     group.add_argument("--profile", metavar="NAME", help="this section of the credentials file")
     group.add_argument(
@@ -170,9 +175,16 @@ def read_credentials(path: Path, text: str, profile: str | None) -> dict[str, st
 
 def connected(options: Options, **changed: Any) -> Connection:
     """A connection to the broker that the options mean."""
-    from flintmq.client import connect
+    from flintmq.client import LoginRefused, connect
 
-    return connect(settings_of(options), **changed)
+    settings = settings_of(options)
+    try:
+        return connect(settings, **changed)
+    except LoginRefused as refused:
+        if settings.user == WELL_KNOWN and refused.code == ACCESS_REFUSED:
+            # Nobody may have been named: rabbitmqctl asks for no user.
+            refused.args = (f"{refused}; {OTHER_USER}",)
+        raise
 
 
 def connected_anywhere(options: Options) -> Connection:

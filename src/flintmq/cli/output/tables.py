@@ -57,8 +57,8 @@ def show(rows: Iterable[Row], columns: Sequence[str], options: argparse.Namespac
     """Prints rows as the options ask for, with these columns unless others are chosen."""
     found = [{key.replace("-", "_"): value for key, value in row.items()} for row in rows]
     chosen = list(columns)
+    known = list(dict.fromkeys([*columns, *(key for row in found for key in row)]))
     if options.columns is not None:
-        known = list(dict.fromkeys([*columns, *(key for row in found for key in row)]))
         if options.columns == "?":
             print("\n".join(known))
             return 0
@@ -67,6 +67,9 @@ def show(rows: Iterable[Row], columns: Sequence[str], options: argparse.Namespac
             if each not in known:
                 raise CommandFault(f"--columns {each}: expected some of {', '.join(known)}", statuses.USAGE)
     if options.sort is not None:
+        # An empty list does not know all of its columns.
+        if found and options.sort.removeprefix("-").replace("-", "_") not in known:
+            raise CommandFault(f"--sort {options.sort}: expected one of {', '.join(known)}", statuses.USAGE)
         found = in_order(found, options.sort)
     if options.json:
         print_json(
@@ -248,7 +251,7 @@ def whole(text: str) -> int:
         found = int(text)
     except ValueError:
         found = -1
-    if found < 0:
+    if not 0 <= found <= sys.maxsize:
         raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number, 0 or more")
     return found
 

@@ -69,6 +69,7 @@ _CAPABILITIES: FieldTable = {
     "content.interrupt": True,
     "publisher_confirms": True,
 }
+PLAIN_TO_TLS = "; a port for TLS, such as 5671, takes amqps://"
 _HEARTBEAT = bytes((amqp.FRAME_HEARTBEAT, 0, 0, 0, 0, 0, 0, amqp.FRAME_END))
 
 
@@ -165,7 +166,9 @@ class ConnectionCore(Intake):
         elif state == ClientState.OPEN:
             self.end(ConnectionLost(f"the connection to {address} was lost: {reason}"))
         else:
-            self.end(ConnectFailed(f"{address} hung up before the connection was open: {reason}"))
+            # A port for TLS waits for the hello of TLS, and hangs up.
+            way = "" if self.settings.is_secure or state != ClientState.START else PLAIN_TO_TLS
+            self.end(ConnectFailed(f"{address} hung up before the connection was open: {reason}{way}"))
 
     def _login(self) -> tuple[str, str]:
         """Who we are to the server, and what to look at where that is refused."""

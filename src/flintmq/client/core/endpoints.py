@@ -12,6 +12,8 @@ from flintmq.client.core.settings import Endpoint, Settings
 from flintmq.clock import Clock
 
 KEEPALIVE_IDLE_S = 30
+# How OpenSSL calls an answer that is not of TLS.
+NO_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG")
 # What helps where a certificate is refused for another reason than its authority, by OpenSSL's X509_V_ERR
 # codes: expired, and a host name or an address that the certificate does not have.
 _OTHER_NAME = "connect by a name that its certificate has, or have the certificate made for this name"
@@ -45,7 +47,8 @@ def connect_failed(settings: Settings, endpoint: Endpoint, error: OSError | Unic
         return ConnectFailed(f"{address} is not trusted: {error.verify_message.rstrip('.')}; {way}")
     if isinstance(error, ssl.SSLError):
         reason = error.reason or error.strerror or type(error).__name__
-        return ConnectFailed(f"{address} does not speak TLS with us: {reason}")
+        way = "; a port without TLS, such as 5672, takes amqp://" if reason in NO_TLS else ""
+        return ConnectFailed(f"{address} does not speak TLS with us: {reason}{way}")
     if isinstance(error, UnicodeError):
         return ConnectFailed(f"{address} cannot be reached: no host can have that name")
     reason = error.strerror or str(error) or type(error).__name__

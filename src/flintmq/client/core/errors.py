@@ -208,4 +208,6 @@ def channel_closed(code: int, text: str, doing: str) -> ChannelClosed:
         advice = "settle each delivery once, on the channel it came on"
     elif code == amqp.PRECONDITION_FAILED and "inequivalent" not in text:
         advice = None  # not of a declaration: the text says what is wrong
+    elif code == amqp.ACCESS_REFUSED and "reserved prefix" in text:
+        advice = "use another name"  # no permission allows it
     return kind(f"{doing} was refused with {code}: {text}" + (f"; {advice}" if advice else ""), code, text)

@@ -435,8 +435,8 @@ def nack_publishes(server: RehearsalServer, virtual_host: str, count: int) -> To
 def delay_confirms(server: RehearsalServer, virtual_host: str, seconds: float) -> Told:
     """Confirms come so much later, by the broker's clock; for 0 at once, with those that wait."""
     host = server.host(virtual_host)
-    if not 0 <= seconds <= AHEAD_S_MAX:
-        raise CommandFault(f"confirms cannot come {seconds} s later: a number from 0 on is needed")
+    if not isinstance(seconds, int | float) or not 0 <= seconds <= AHEAD_S_MAX:
+        raise CommandFault(f"confirms cannot come {seconds!r} s later: a number from 0 on is needed")
     server.record_of(virtual_host).confirm_delay_ms = round(seconds * 1000)
     if not seconds:
         server.confirm_now(host)
@@ -454,8 +454,11 @@ def set_alarm(server: RehearsalServer, reason: str) -> Told:
 async def move_time(server: RehearsalServer, seconds: float) -> Told:
     """Moves the broker's clock ahead; what is due by then is done when the answer comes."""
     clock = server.clock
-    if not 0 <= seconds <= AHEAD_S_MAX - clock.ahead_s:
-        raise CommandFault(f"time cannot move by {seconds} s: it moves ahead alone, a hundred years at most")
+    if not isinstance(seconds, int | float) or not 0 <= seconds <= AHEAD_S_MAX - clock.ahead_s:
+        raise CommandFault(
+            f"time cannot move by {seconds!r}: give seconds, from 0 on; it moves ahead alone, "
+            "a hundred years at most"
+        )
     clock.ahead_s += seconds
     if server.ticker is not None:
         server.ticker.cancel()

@@ -40,9 +40,13 @@ def test_a_broker_and_a_client_with_these_files_trust_each_other(
         subject(place, "other.example.com")
     server = (place / "server.pem").read_bytes()
     assert cli.main(["tls", "dev-cert", str(place)]) == 0
-    assert "is used again" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "is used again" in said
+    assert "server.pem and its key, for mq.example.com, 127.0.0.1" in said  # the names that it had
     assert (place / "ca.pem").read_bytes() == authority
     assert (place / "server.pem").read_bytes() != server
+    assert subject(place, "mq.example.com") == "alice"
+    assert cli.main(["tls", "dev-cert", str(place), "--host", "localhost"]) == 0
     assert subject(place, "localhost") == "alice"
 
 

@@ -179,3 +179,21 @@ def test_progress_at_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
         assert shown.getvalue() == "\r\x1b[Kmoving: 1,000 of 4,000, 1,000/s, 3.0 s left"
         progress.tell(1010)  # told just before
     assert shown.getvalue().endswith("left\r\x1b[K")
+
+
+def test_a_list_is_not_sorted_by_what_is_no_column(capsys: pytest.CaptureFixture[str]) -> None:
+    parser = argparse.ArgumentParser()
+    tables.add_options(parser, is_list=True)
+    rows = [{"name": "a", "messages-ready": 1}, {"name": "b", "messages-ready": 2}]
+    assert tables.show(rows, ["name"], parser.parse_args(["--sort", "messages-ready"])) == 0
+    assert capsys.readouterr().out.split() == ["name", "b", "a"]
+    with pytest.raises(CommandFault, match=r"--sort ready: expected one of name, messages_ready"):
+        tables.show(rows, ["name"], parser.parse_args(["--sort", "ready"]))
+    assert tables.show([], ["name"], parser.parse_args(["--sort", "ready"])) == 0  # knows no columns
+
+
+def test_a_count_is_no_larger_than_a_count_can_be() -> None:
+    assert tables.whole("7") == 7
+    for text in ("-1", "x", "9" * 30):
+        with pytest.raises(argparse.ArgumentTypeError, match="expected a whole number"):
+            tables.whole(text)

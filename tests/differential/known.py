@@ -88,11 +88,11 @@ def is_timed(found: Any) -> bool:
     )
 
 
-def is_unbinding_of_strangers(found: Any) -> bool:
+def is_binding_of_strangers(found: Any) -> bool:
     """Whether the queue is another connection's."""
     answers = [each for where, each in found.ours.items() if where.endswith("answers")]
     is_locked = any(fields.get("reply_code") == 405 for events in answers for _, fields in events)
-    return found.operations[-1].name == "unbind" and is_locked
+    return found.operations[-1].name in ("bind", "unbind") and is_locked
 
 
 def is_end_with_consumer(found: Any) -> bool:
@@ -145,6 +145,69 @@ def is_fetched_beside_delivery(found: Any) -> bool:
     return all(without_tags(found.ours, where) == without_tags(found.theirs, where) for where in found.where)
 
 
+def is_fetched_beside_return(found: Any) -> bool:
+    """Whether a return and a get came in one piece under a limit for the channel, and nothing else differs
+    than which messages they brought.
+    """
+    last = found.operations[-1]
+    if last.name != "together" or not is_return(last) or all(each.name != "get" for each in last.parts()):
+        return False
+    here = [each for each in found.operations if at_of(each) == at_of(last)]
+    if not any(is_global_limit(part) for each in here for part in each.parts()):
+        return False
+    return names_of(found.ours, found.where) == names_of(found.theirs, found.where)
+
+
+def names_of(told: Any, places: Any) -> list[list[str]]:
+    """What kinds of answers and deliveries there were."""
+    return [
+        [name for name, _ in told.get(where, ())]
+        for where in places
+        if where.endswith(("answers", "deliveries"))
+    ]
+
+
+def is_return_of_several(found: Any) -> bool:
+    """Whether a channel with several consumers gave messages back together, and only deliveries differ."""
+    last = found.operations[-1]
+    returns = [each for each in last.parts() if each.name == "nack"]
+    if not any(each.arguments.get("requeue") and each.arguments.get("multiple") for each in returns):
+        return False
+    here = [part for each in found.operations if at_of(each) == at_of(last) for part in each.parts()]
+    consumers = {part.arguments.get("consumer_tag") for part in here if part.name == "consume"}
+    return len(consumers) > 1 and all(where.endswith("deliveries") for where in found.where)
+
+
+def is_cancel_answered_late(found: Any) -> bool:
+    """Whether all that differs is the place of cancel-ok among the answers to one piece."""
+    return found.operations[-1].name == "together" and all(
+        where.endswith("answers") and by_cancels(found.ours, where) == by_cancels(found.theirs, where)
+        for where in found.where
+    )
+
+
+def by_cancels(told: Any, where: str) -> tuple[list[Any], list[Any]]:
+    """Other answers, and those to cancel."""
+    answers = told.get(where, [])
+    is_cancel = [name == "basic.cancel-ok" for name, _ in answers]
+    cancels = [each for each, is_one in zip(answers, is_cancel, strict=True) if is_one]
+    return [each for each, is_one in zip(answers, is_cancel, strict=True) if not is_one], cancels
+
+
+def is_story_turned_round(found: Any) -> bool:
+    """Whether a message has died in three ways or more, and no answers or confirms differ."""
+    if any(where.endswith(("answers", "confirms")) for where in found.where):
+        return False
+    return any(
+        len(fields["properties"].get("headers", {}).get("x-death", ())) > 2
+        for told in (found.ours, found.theirs)
+        for where, events in told.items()
+        if where.endswith(("answers", "deliveries"))
+        for _, fields in events
+        if fields.get("properties")
+    )
+
+
 def at_of(operation: Operation) -> tuple[int, int]:
     return operation.connection, operation.channel
 
@@ -173,6 +236,31 @@ KNOWN: list[Known] = [
         is_fetched_beside_delivery,
     ),
     Known(
+        "fetched beside a return",
+        "When a channel with a limit for all its consumers gives messages back and fetches one in one piece, "
+        "its waiting consumer comes first; with RabbitMQ the fetch may.",
+        is_fetched_beside_return,
+    ),
+    Known(
+        "return of several",
+        "A `basic.nack` with `multiple` gives all its messages back to a queue in their order; RabbitMQ does "
+        "so consumer by consumer, in the order of their tags.",
+        is_return_of_several,
+    ),
+    Known(
+        "cancel answered late",
+        "Requests of one channel are answered in their order; RabbitMQ may answer a `basic.cancel` after "
+        "requests that came behind it in one piece.",
+        is_cancel_answered_late,
+    ),
+    Known(
+        "story turned round",
+        "The header `x-death` tells the latest death first, and whether a message goes in a cycle is known "
+        "by that. RabbitMQ 3.10 turns the older deaths round with each new one, and may take a rejection "
+        "for a later one than it was.",
+        is_story_turned_round,
+    ),
+    Known(
         "end of a connection",
         "When a connection ends, none of its consumers gets what another of its channels gives back; with "
         "RabbitMQ a consumer without acks may take such a message with it.",
@@ -185,9 +273,10 @@ KNOWN: list[Known] = [
         is_confirm_before_close,
     ),
     Known(
-        "unbinding of strangers",
-        "To unbind another connection's exclusive queue is refused with 405 whether or not it is bound.",
-        is_unbinding_of_strangers,
+        "binding of strangers",
+        "To bind or unbind another connection's exclusive queue is refused with 405 whether or not the "
+        "exchange or the binding is there.",
+        is_binding_of_strangers,
     ),
     Known(
         "their fault",

@@ -19,6 +19,10 @@
 .NOTPARALLEL:
 .PHONY: run serve test test-compiled test-console test-memory test-pure test-spark check format bench build clean interop-deps FORCE
 
+# Images often set it. Then each worker would rewrite and compile every test, and each process of the pure build
+# every module: 17 s of a worker and half a second of a broker.
+unexport PYTHONDONTWRITEBYTECODE
+
 PYTHON ?= python3
 ARGS ?=
 TESTS ?= tests

@@ -27,7 +27,10 @@ PYTHON ?= python3
 ARGS ?=
 TESTS ?= tests
 # Twice the processors of a small machine: most tests wait for something. Those of Spark work all the time.
+# A worker that has done its share takes half of another's: long tests lie beside each other, and the last
+# share of them would keep one worker busy while the others wait.
 WORKERS ?= 4
+SHARED_OUT := -n $(WORKERS) --dist worksteal
 SPARK_WORKERS ?= 2
 PIP_QUIET := -m pip --disable-pip-version-check --quiet
 BUILD_TOOLS := 'pip>=25.1' 'setuptools>=77' 'Cython>=3.1,<4'
@@ -70,7 +73,7 @@ test: test-compiled $(if $(filter tests,$(TESTS)),test-console test-memory test-
 
 test-compiled: .venv/.stamp-build .venv/.stamp-dev .venv/.stamp-clients $(NODE_CLIENTS)
 	@echo "== tests, compiled build"
-	@FLINTMQ_EXPECT_BUILD=compiled .venv/bin/python tools/test_run.py compiled -q -n $(WORKERS) \
+	@FLINTMQ_EXPECT_BUILD=compiled .venv/bin/python tools/test_run.py compiled -q $(SHARED_OUT) \
 	    $(SPARK_TESTS:%=--ignore=%) --ignore=$(CONSOLE_TESTS) \
 	    $(if $(filter tests,$(TESTS)),--ignore=tests/memory) $(TESTS)
 
@@ -91,7 +94,7 @@ test-spark: .venv/.stamp-build .venv/.stamp-dev .venv/.stamp-clients .venv/.stam
 
 test-pure: .venv-pure/.stamp-build .venv-pure/.stamp-dev .venv-pure/.stamp-clients $(NODE_CLIENTS)
 	@echo "== tests, pure build"
-	@FLINTMQ_EXPECT_BUILD=pure .venv-pure/bin/python tools/test_run.py pure -q -n $(WORKERS) \
+	@FLINTMQ_EXPECT_BUILD=pure .venv-pure/bin/python tools/test_run.py pure -q $(SHARED_OUT) \
 	    $(SPARK_TESTS:%=--ignore=%) --ignore=$(CONSOLE_TESTS) \
 	    $(if $(filter tests,$(TESTS)),$(LONG_TESTS:%=--ignore=%)) $(TESTS)
 

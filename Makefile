@@ -67,6 +67,14 @@ PURE_LIVE := tests/live/test_without_unix.py
 LONG_TESTS := tests/recovery tests/memory tests/simulation tests/fuzz tests/differential tests/stalls \
     $(filter-out $(PURE_LIVE),$(wildcard tests/live/test_*.py))
 
+# Pages, commands, the HTTP API, tools, benchmarks and the plug-in for pytest are the same Python on both builds:
+# these tests run on the compiled one, where a class shows less of itself. What they ask of a pure broker is asked
+# by tests/unit, its tests of management and commands too, and tests/playbook; over sockets by tests/client,
+# tests/interop and tests/hostile. `make test-pure TESTS=tests/management` runs them there all the same.
+ONE_BUILD_TESTS := tests/docs tests/command_line tests/management tests/unit/tools tests/unit/test_benchmarks.py \
+    tests/plugins/test_pytest_plugin.py
+LEFT_OUT_OF_PURE := $(LONG_TESTS) $(ONE_BUILD_TESTS)
+
 # By itself test-memory holds a bystander's waits to 50 ms; here the machine may have other work as well.
 test: export MEMORY_WAIT_FACTOR = 4
 test: test-compiled $(if $(filter tests,$(TESTS)),test-console test-memory test-spark) test-pure
@@ -96,7 +104,7 @@ test-pure: .venv-pure/.stamp-build .venv-pure/.stamp-dev .venv-pure/.stamp-clien
 	@echo "== tests, pure build"
 	@FLINTMQ_EXPECT_BUILD=pure .venv-pure/bin/python tools/test_run.py pure -q $(SHARED_OUT) \
 	    $(SPARK_TESTS:%=--ignore=%) --ignore=$(CONSOLE_TESTS) \
-	    $(if $(filter tests,$(TESTS)),$(LONG_TESTS:%=--ignore=%)) $(TESTS)
+	    $(if $(filter tests,$(TESTS)),$(LEFT_OUT_OF_PURE:%=--ignore=%)) $(TESTS)
 
 # Each by itself, so that `make -k check` tells everything at once.
 check: check-format check-lint check-types check-layers check-border check-tidy check-dependencies

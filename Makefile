@@ -19,11 +19,18 @@
 .NOTPARALLEL:
 .PHONY: run serve test test-compiled test-console test-memory test-pure test-spark check format bench build clean interop-deps FORCE
 
+# Images often set it. Then each worker would rewrite and compile every test, and each process of the pure build
+# every module: 17 s of a worker and half a second of a broker.
+unexport PYTHONDONTWRITEBYTECODE
+
 PYTHON ?= python3
 ARGS ?=
 TESTS ?= tests
 # Twice the processors of a small machine: most tests wait for something. Those of Spark work all the time.
+# A worker that has done its share takes half of another's: long tests lie beside each other, and the last
+# share of them would keep one worker busy while the others wait.
 WORKERS ?= 4
+SHARED_OUT := -n $(WORKERS) --dist worksteal
 SPARK_WORKERS ?= 2
 PIP_QUIET := -m pip --disable-pip-version-check --quiet
 BUILD_TOOLS := 'pip>=25.1' 'setuptools>=77' 'Cython>=3.1,<4'
@@ -60,13 +67,21 @@ PURE_LIVE := tests/live/test_without_unix.py
 LONG_TESTS := tests/recovery tests/memory tests/simulation tests/fuzz tests/differential tests/stalls \
     $(filter-out $(PURE_LIVE),$(wildcard tests/live/test_*.py))
 
+# Pages, commands, the HTTP API, tools, benchmarks and the plug-in for pytest are the same Python on both builds:
+# these tests run on the compiled one, where a class shows less of itself. What they ask of a pure broker is asked
+# by tests/unit, its tests of management and commands too, and tests/playbook; over sockets by tests/client,
+# tests/interop and tests/hostile. `make test-pure TESTS=tests/management` runs them there all the same.
+ONE_BUILD_TESTS := tests/docs tests/command_line tests/management tests/unit/tools tests/unit/test_benchmarks.py \
+    tests/plugins/test_pytest_plugin.py
+LEFT_OUT_OF_PURE := $(LONG_TESTS) $(ONE_BUILD_TESTS)
+
 # By itself test-memory holds a bystander's waits to 50 ms; here the machine may have other work as well.
 test: export MEMORY_WAIT_FACTOR = 4
 test: test-compiled $(if $(filter tests,$(TESTS)),test-console test-memory test-spark) test-pure
 
 test-compiled: .venv/.stamp-build .venv/.stamp-dev .venv/.stamp-clients $(NODE_CLIENTS)
 	@echo "== tests, compiled build"
-	@FLINTMQ_EXPECT_BUILD=compiled .venv/bin/python tools/test_run.py compiled -q -n $(WORKERS) \
+	@FLINTMQ_EXPECT_BUILD=compiled .venv/bin/python tools/test_run.py compiled -q $(SHARED_OUT) \
 	    $(SPARK_TESTS:%=--ignore=%) --ignore=$(CONSOLE_TESTS) \
 	    $(if $(filter tests,$(TESTS)),--ignore=tests/memory) $(TESTS)
 
@@ -87,9 +102,9 @@ test-spark: .venv/.stamp-build .venv/.stamp-dev .venv/.stamp-clients .venv/.stam
 
 test-pure: .venv-pure/.stamp-build .venv-pure/.stamp-dev .venv-pure/.stamp-clients $(NODE_CLIENTS)
 	@echo "== tests, pure build"
-	@FLINTMQ_EXPECT_BUILD=pure .venv-pure/bin/python tools/test_run.py pure -q -n $(WORKERS) \
+	@FLINTMQ_EXPECT_BUILD=pure .venv-pure/bin/python tools/test_run.py pure -q $(SHARED_OUT) \
 	    $(SPARK_TESTS:%=--ignore=%) --ignore=$(CONSOLE_TESTS) \
-	    $(if $(filter tests,$(TESTS)),$(LONG_TESTS:%=--ignore=%)) $(TESTS)
+	    $(if $(filter tests,$(TESTS)),$(LEFT_OUT_OF_PURE:%=--ignore=%)) $(TESTS)
 
 # Each by itself, so that `make -k check` tells everything at once.
 check: check-format check-lint check-types check-layers check-border check-tidy check-dependencies

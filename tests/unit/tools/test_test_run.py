@@ -37,7 +37,10 @@ def run(project: Path, *, failing: int, fails: bool) -> subprocess.CompletedProc
     (project / "test_it.py").write_text(TESTS.format(failing=failing, fails=fails))
     # The variables of a parallel run would make the inner pytest think it is one of its workers.
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "FLINTMQ_"))}
-    command = [sys.executable, str(TOOL), "stage", "-q", "-n", "1", "--dist", "loadfile", "test_it.py"]
+    # Of the plug-ins that are installed it needs one, and some take long to load.
+    kept["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
+    command = [sys.executable, str(TOOL), "stage", "-q", "-p", "xdist", "-n", "1", "--dist", "loadfile"]
+    command.append("test_it.py")
     return subprocess.run(command, cwd=project, env=kept, capture_output=True, text=True, timeout=100)
 
 

@@ -55,6 +55,10 @@ class ChannelFault(PeerFault):
     """Closes the channel it happened on."""
 
 
+class TooLong(ChannelFault):
+    """Finding the queues of a message takes too long."""
+
+
 class UnreadableFault(ChannelFault):
     """The disk does not give messages back now. They are not lost: they come when it does."""
 

@@ -27,9 +27,11 @@ cdef class Regexp:
     cdef readonly dict states
     cdef State first
     cdef bint anchored
+    cdef readonly Py_ssize_t steps
 
-    @cython.locals(state=State, after=State)
     cpdef bint matches(self, str text) except -1
+    @cython.locals(state=State, after=State, steps=Py_ssize_t)
+    cpdef bint search(self, str text, Py_ssize_t steps_max) except -1
     cdef State advance(self, State state, str letter)
     @cython.locals(state=State)
     cdef State state_of(self, list seeds, bint at_start)

@@ -19,6 +19,10 @@ from flintmq.patterns.regexp_parser import AT_START, LETTER, MATCH, SPLIT, Machi
 BUDGET = 500_000
 # What a State costs beside its places, in the same measure.
 STATE_COST = 16
+# What a search takes is counted in steps of some 100 nanoseconds: one for so many letters whose way on is
+# known, else one for each place. Whoever does not count allows any number of them.
+KNOWN_LETTERS = 4
+ANY_STEPS = 1 << 62
 
 
 class State:
@@ -63,7 +67,7 @@ class StateBudget:
 class Regexp:
     """One pattern."""
 
-    __slots__ = ("anchored", "budget", "code", "first", "start", "states")
+    __slots__ = ("anchored", "budget", "code", "first", "start", "states", "steps")
 
     def __init__(self, machine: Machine, budget: StateBudget) -> None:
         self.code = machine.code
@@ -71,24 +75,36 @@ class Regexp:
         self.budget = budget
         self.states: dict[tuple[int, ...], State] = {}
         self.first: State | None = None
+        self.steps = 0  # that the last search took
         # Whether a match can only start where the text does: then it can fail before the end.
         elsewhere = self.state_of([self.start], False)
         self.anchored = not elsewhere.places and not elsewhere.accepts
 
     def matches(self, text: str) -> bool:
         """Whether the pattern is found in the text."""
+        return self.search(text, ANY_STEPS)
+
+    def search(self, text: str, steps_max: int) -> bool:
+        """Whether the pattern is found in the text; not if it takes more steps, as `steps` tells then."""
         if self.first is None:
             self.first = self.state_of([self.start], True)
         state = self.first
+        steps = len(text) // KNOWN_LETTERS
         for letter in text:
             if state.accepts:
-                return True
+                break
             after = state.following.get(letter)
             if after is None:
                 after = self.advance(state, letter)
+                steps += STATE_COST + len(state.places) + len(after.places)
+                if steps > steps_max:
+                    self.steps = steps
+                    return False
             state = after
             if self.anchored and not state.places:
+                self.steps = steps
                 return state.accepts
+        self.steps = steps
         return state.accepts or state.accepts_at_end
 
     def advance(self, state: State, letter: str) -> State:

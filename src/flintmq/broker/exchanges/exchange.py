@@ -357,7 +357,12 @@ class ConditionExchange(Exchange):
         raise NotImplementedError
 
     def route(self, routing_key: str, headers: Headers | None, found: dict[Any, Any]) -> None:
-        self.charge(self.index.match(lookup.lookup_of(headers, routing_key), found))
+        asked = lookup.lookup_of(headers, routing_key)
+        asked.steps = 0
+        try:
+            self.index.match(asked, found)
+        finally:
+            self.charge(asked.steps)
 
     def attach(self, binding: Binding) -> None:
         form = self.form_of(binding)

@@ -25,7 +25,7 @@ from flintmq.broker.messages.message import Message
 from flintmq.broker.queues import put_flags
 from flintmq.broker.queues.queue import Queue
 from flintmq.broker.queues.queue_rules import REJECT_PUBLISH_DLX
-from flintmq.errors import ChannelFault, ProtocolMisuse
+from flintmq.errors import ChannelFault, ProtocolMisuse, TooLong
 from flintmq.storage.streams.chunk import MESSAGE_OCTETS_MAX
 from flintmq.wire import amqp, traits
 
@@ -97,10 +97,6 @@ class StreamLogs(Protocol):
     def is_safe(self, confirms: PublisherConfirms) -> bool: ...
 
     def wait(self, confirms: PublisherConfirms, published: int) -> None: ...
-
-
-class TooLong(ChannelFault):
-    """Finding the queues of a message takes too long."""
 
 
 class Router:

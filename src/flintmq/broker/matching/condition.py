@@ -91,10 +91,11 @@ def cover_of_text(reference: Reference, prefix: str, suffix: str, runs: Iterable
 class Condition:
     """Bindings that ask for the same share one, so a message is held against it once."""
 
-    __slots__ = ("destinations", "exact", "form", "homes", "serial")
+    __slots__ = ("destinations", "exact", "form", "homes", "serial", "steps")
 
-    def __init__(self, form: Hashable) -> None:
+    def __init__(self, form: Hashable, steps: int = 1) -> None:
         self.form = form  # equal for two conditions that are the same
+        self.steps = steps  # what to ask it takes, without what is counted as it goes (Lookup.spend)
         self.destinations: counted_set.CountedSet = None
         self.homes: tuple[Any, ...] | None = None  # one home, or a tuple of several
         # Whether a message that meets any of the homes fulfils it: nothing is left to look at.

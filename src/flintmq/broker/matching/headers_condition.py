@@ -59,7 +59,7 @@ class HeadersCondition(Condition):
     __slots__ = ("any", "terms")
 
     def __init__(self, form: HeadersForm) -> None:
-        Condition.__init__(self, form)
+        Condition.__init__(self, form, 1 + len(form) // 2)
         self.any = bool(form) and form[0] is _ANY
         self.terms = form[1:] if self.any else form
         self.exact = self.any or len(self.terms) < 2

@@ -68,7 +68,7 @@ class TopicCondition(Condition):
 
     def holds(self, lookup: Lookup) -> bool:
         found: dict[object, object] = {}
-        self.trie.match(lookup.key, found)
+        lookup.spend(self.trie.match(lookup.key, found))
         return bool(found)
 
 
@@ -78,7 +78,7 @@ class Conjunction(Condition):
     __slots__ = ("parts",)
 
     def __init__(self, parts: tuple[Condition, ...]) -> None:
-        Condition.__init__(self, tuple([part.form for part in parts]))
+        Condition.__init__(self, tuple([part.form for part in parts]), sum([part.steps for part in parts]))
         self.parts = parts
 
     def holds(self, lookup: Lookup) -> bool:

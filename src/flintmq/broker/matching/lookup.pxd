@@ -5,6 +5,7 @@ cimport flintmq.wire.headers as headers
 from flintmq.broker.messages.message cimport Message
 
 cdef Py_ssize_t LARGE_BYTES
+cdef Py_ssize_t STEPS_MAX
 
 cpdef object plain(object value)
 
@@ -24,6 +25,7 @@ cdef class AskedNames:
 cdef class Lookup:
     cdef readonly Message message
     cdef readonly str key
+    cdef public Py_ssize_t steps
     cdef dict _headers
     cdef dict _some
     cdef AskedNames _asked
@@ -35,6 +37,7 @@ cdef class Lookup:
     @staticmethod
     @cython.locals(lookup=Lookup)
     cdef Lookup create(Message message, str key)
+    cpdef int spend(self, Py_ssize_t steps) except -1
     cpdef dict headers(self)
     cpdef dict headers_among(self, AskedNames asked)
     cdef dict table_for(self, str name)

@@ -39,7 +39,6 @@ cdef class MatchIndex:
     cdef readonly object everywhere
     cdef readonly list numbers
     cdef unsigned long long serial
-    cdef Py_ssize_t met
     cdef readonly AskedNames asked
     cdef readonly Py_ssize_t unlisted
 

@@ -44,6 +44,8 @@ _BETWEEN_COST = 32
 _PRESENT_COST = 256
 # A short text is in many others: one letter costs 16, two cost 4, from five on it is nothing.
 _TEXT_COST = 16
+# Grams of a text that are looked for in a step of Lookup.spend.
+GRAMS_A_STEP = 2
 
 
 def cost_of(kind: int, value: Any) -> int:
@@ -172,7 +174,6 @@ class MatchIndex:
         "asked",
         "conditions",
         "everywhere",
-        "met",
         "names",
         "numbers",
         "serial",
@@ -187,7 +188,6 @@ class MatchIndex:
         self.everywhere: counted_set.CountedSet = None
         self.numbers: list[int] = []  # those of the names that are no headers
         self.serial = 0
-        self.met = 0  # conditions that the latest message was held against
         # What conditions ask for beside the names, and how many of them may ask for any header.
         self.asked = AskedNames()
         self.unlisted = 0
@@ -275,14 +275,13 @@ class MatchIndex:
     def match(self, lookup: Lookup, found: dict[Any, Any]) -> int:
         """Puts the destinations of every condition that the message fulfils into `found` as keys.
 
-        Returns how many conditions the message was held against.
+        Returns what that took, in steps of the lookup; a ChannelFault if it took too many.
         """
         self.serial += 1
-        self.met = 0
         if self.everywhere is not None:
             self.meet(self.everywhere, lookup, found)
         if not self.names:
-            return self.met
+            return lookup.steps
         headers = lookup.headers() if self.unlisted else lookup.headers_among(self.asked)
         for name in headers:
             # Headers that no condition names are left alone, however large their values are.
@@ -300,7 +299,7 @@ class MatchIndex:
             if value is not None:
                 slot = self.names[number]
                 self.visit(slot, value, lookup, found)
-        return self.met
+        return lookup.steps
 
     def visit(self, slot: NameSlot, value: Any, lookup: Lookup, found: dict[Any, Any]) -> None:
         """Meets what the message meets at one of its names."""
@@ -329,6 +328,7 @@ class MatchIndex:
                 self.meet(slot.suffixes.texts.get(text[length - size :]), lookup, found)
         if slot.grams is not None:
             for size in slot.grams.sizes:
+                lookup.spend(max(0, length - size) // GRAMS_A_STEP)
                 for start in range(length - size + 1):
                     self.meet(slot.grams.texts.get(text[start : start + size]), lookup, found)
 
@@ -345,9 +345,13 @@ class MatchIndex:
         if condition.serial == self.serial:
             return
         condition.serial = self.serial
-        self.met += 1
-        if condition.exact or condition.holds(lookup):
-            counted_set.collect(condition.destinations, found)
+        if condition.exact:
+            lookup.steps += 1
+        else:
+            lookup.spend(condition.steps)
+            if not condition.holds(lookup):
+                return
+        counted_set.collect(condition.destinations, found)
 
 
 def _take(slots: dict[Any, counted_set.CountedSet], key: Hashable, condition: Condition) -> bool:

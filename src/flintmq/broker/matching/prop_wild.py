@@ -50,7 +50,7 @@ class PropWildCondition(Condition):
     __slots__ = ("any", "terms")
 
     def __init__(self, form: PropWildForm) -> None:
-        Condition.__init__(self, form)
+        Condition.__init__(self, form, 1 + len(form[1]))
         self.any = form[0]
         self.terms = tuple(
             [
@@ -75,7 +75,7 @@ class PropWildCondition(Condition):
                 satisfied = False
             elif term[2] is not None:
                 wildcard = term[2]
-                satisfied = type(found) is str and wildcard.matches(found)
+                satisfied = type(found) is str and wildcard.matches(found, lookup)
             else:
                 satisfied = term[1] is None or key_of(found) == term[1]
             if satisfied == self.any:

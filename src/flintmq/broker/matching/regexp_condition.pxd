@@ -1,4 +1,5 @@
 cimport cython
+cimport flintmq.broker.matching.lookup as lookups
 from flintmq.broker.matching.condition cimport Condition
 from flintmq.broker.matching.lookup cimport Lookup
 from flintmq.patterns.regexp cimport Regexp, StateBudget

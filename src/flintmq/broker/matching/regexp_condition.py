@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
+from flintmq.broker.matching import lookup as lookups
 from flintmq.broker.matching.condition import EQUAL, Condition, Cover, any_of, cover_of_text
 from flintmq.broker.matching.lookup import Lookup, Reference
 from flintmq.patterns.regexp import Regexp, StateBudget
@@ -27,7 +28,11 @@ class RegexpCondition(Condition):
 
     def holds(self, lookup: Lookup) -> bool:
         value = lookup.value(self.reference)
-        return type(value) is str and self.regexp.matches(value)
+        if type(value) is not str:
+            return False
+        is_found = self.regexp.search(value, lookups.STEPS_MAX - lookup.steps)
+        lookup.spend(self.regexp.steps)
+        return is_found
 
 
 def cover_of(tree: Tree, reference: Reference) -> Cover:

@@ -8,6 +8,7 @@ cdef int TRUE
 cdef int UNKNOWN
 
 cdef object WHOLE_MAX
+cdef int COMPARED_LETTERS
 
 cpdef int compare(str operator, object left, object right) except -2
 cpdef object calculate(str operator, object left, object right)

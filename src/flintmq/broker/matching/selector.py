@@ -37,6 +37,11 @@ UNKNOWN = -1
 # What integers of 64 bits can hold, signed or not.
 WHOLE_MAX = 1 << 64
 
+# Letters of a selector that are worked through in a step of Lookup.spend, and letters of two texts that are
+# compared in one, by shifts.
+SELECTOR_LETTERS = 5
+COMPARED_LETTERS = 10
+
 _OPPOSITE = {"=": "<>", "<>": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 _MIRRORED = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
@@ -187,7 +192,10 @@ class Comparison(Operation):
     __slots__ = ()
 
     def test(self, lookup: Lookup) -> int:
-        return compare(self.operator, self.left.value(lookup), self.right.value(lookup))
+        left = self.left.value(lookup)
+        if type(left) is str:
+            lookup.spend(len(left) >> COMPARED_LETTERS)
+        return compare(self.operator, left, self.right.value(lookup))
 
     def cover(self, negated: bool) -> Cover:
         operator = _OPPOSITE[self.operator] if negated else self.operator
@@ -285,7 +293,7 @@ class Like(Expression):
         operand = self.operand.value(lookup)
         if type(operand) is not str:
             return UNKNOWN
-        return TRUE if self.wildcard.matches(operand) else FALSE
+        return TRUE if self.wildcard.matches(operand, lookup) else FALSE
 
     def references(self) -> list[Reference]:
         return self.operand.references()
@@ -402,7 +410,7 @@ class SelectorCondition(Condition):
     __slots__ = ("root",)
 
     def __init__(self, text: str, root: Expression | None) -> None:
-        Condition.__init__(self, text)
+        Condition.__init__(self, text, 1 + (len(text) >> SELECTOR_LETTERS))
         self.root = root
         self.exact = root is None or root.is_exact(False)
 

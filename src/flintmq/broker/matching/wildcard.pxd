@@ -1,5 +1,7 @@
 cimport cython
+from flintmq.broker.matching.lookup cimport Lookup
 
+cdef Py_ssize_t LETTERS_A_STEP
 
 @cython.final
 cdef class Segment:
@@ -19,6 +21,7 @@ cdef class Segment:
 cdef class Wildcard:
     cdef readonly list segments
     cdef readonly Py_ssize_t shortest
+    cdef readonly Py_ssize_t cost
 
     @cython.locals(start=Py_ssize_t, end=Py_ssize_t, index=Py_ssize_t, segment=Segment, last=Segment)
-    cpdef bint matches(self, str text) except -1
+    cpdef bint matches(self, str text, Lookup lookup=*) except -1

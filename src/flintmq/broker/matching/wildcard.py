@@ -7,7 +7,7 @@ A pattern is cut at the signs for any number of letters. The first segment must 
 the last its end, and those between are found one after another, each as far left as it will go: whatever
 a later place could match, the first one can as well. So there is no going back. A segment of plain letters
 is found by str.find; one with signs for any letter by a bit for each of its letters (shift-and). Both look
-at each letter of the text once.
+at each letter of the text once, and these are counted (Lookup.spend).
 """
 
 from __future__ import annotations
@@ -15,9 +15,14 @@ from __future__ import annotations
 from itertools import pairwise
 
 from flintmq.broker.matching.condition import EQUAL, Cover, cover_of_text
-from flintmq.broker.matching.lookup import Reference
+from flintmq.broker.matching.lookup import Lookup, Reference
 
 ANY_LETTER = None
+# Letters of a text that are looked at in a step of Lookup.spend: by str.find, and as many fewer by shift-and,
+# with so many more of its bits.
+LETTERS_A_STEP = 32
+SHIFT_AND_COST = 10
+BITS_OF_COST = 32
 
 
 class Segment:
@@ -69,7 +74,7 @@ class Segment:
 class Wildcard:
     """One pattern: segments with any number of letters between them."""
 
-    __slots__ = ("segments", "shortest")
+    __slots__ = ("cost", "segments", "shortest")
 
     def __init__(self, pattern: str, any_letter: str, any_letters: str, escape: str = "") -> None:
         letters: list[str | None] = []
@@ -89,8 +94,12 @@ class Wildcard:
                 letters.append(ANY_LETTER if letter == any_letter else letter)
         self.segments.append(Segment(letters))
         self.shortest = sum([segment.size for segment in self.segments])
+        # Of a letter of the text, in parts of a step.
+        wild = [segment.size for segment in self.segments[1:-1] if segment.wild is not None]
+        self.cost = SHIFT_AND_COST + max(wild) // BITS_OF_COST if wild else 1
 
-    def matches(self, text: str) -> bool:
+    def matches(self, text: str, lookup: Lookup | None = None) -> bool:
+        """Whether the text fits; what that takes is counted in `lookup`."""
         end = len(text)
         if end < self.shortest:
             return False
@@ -104,6 +113,8 @@ class Wildcard:
         if not last.fits(text, end - last.size):
             return False
         end -= last.size
+        if lookup is not None and len(self.segments) > 2:
+            lookup.spend(len(self.segments) + (end - start) * self.cost // LETTERS_A_STEP)
         for index in range(1, len(self.segments) - 1):
             segment = self.segments[index]
             if segment.size:

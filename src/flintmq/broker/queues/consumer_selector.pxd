@@ -16,6 +16,7 @@ cdef class LastLookup:
 cdef class ConsumerSelector:
     cdef readonly Condition condition
     cdef readonly long long cost
+    cdef long long cost_min
     cdef readonly LastLookup recent
 
     cpdef bint accepts(self, Message message) noexcept

@@ -2,7 +2,8 @@
 
 The consumers of a queue share what was decoded of the message that is being offered to them, so that its
 headers are decoded once however many are asked. A message whose headers cannot be read has none here: it
-was accepted when nobody needed to read them, and must not harm those who consume.
+was accepted when nobody needed to read them, and must not harm those who consume. A filter does not take a
+message that would take it too long (Lookup.spend).
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 # In units of 40 nanoseconds: any condition, and so many octets of its text.
 COST_MIN = 4
 COST_OCTETS = 2
+COST_OF_STEP = 2
+OCTETS_OF_COST = 16
 
 
 class LastLookup:
@@ -49,16 +52,28 @@ class LastLookup:
 class ConsumerSelector:
     """What one consumer accepts."""
 
-    __slots__ = ("condition", "cost", "recent")
+    __slots__ = ("condition", "cost", "cost_min", "recent")
 
     def __init__(self, condition: Condition, recent: LastLookup) -> None:
         self.condition = condition
         self.recent = recent
         # What to ask it takes, as PassWork.offered counts: a text of 2,000 octets takes some 50 microseconds.
-        self.cost = COST_MIN + len(repr(condition.form)) // COST_OCTETS
+        self.cost_min = COST_MIN + len(repr(condition.form)) // COST_OCTETS
+        self.cost = self.cost_min  # of the last question
 
     def accepts(self, message: Message) -> bool:
-        return self.condition.holds(self.recent.of(message))
+        lookup = self.recent.of(message)
+        lookup.steps = 0
+        try:
+            is_taken = self.condition.holds(lookup)
+        except PeerFault:
+            is_taken = False
+        self.cost = self.cost_min + COST_OF_STEP * lookup.steps
+        return is_taken
+
+    def octets(self) -> int:
+        """As many octets are looked at in the time that the last question took."""
+        return self.cost * OCTETS_OF_COST
 
 
 def selection_of(arguments: FieldTable, consumers: list[Consumer]) -> ConsumerSelector | None:

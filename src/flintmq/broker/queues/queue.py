@@ -1109,8 +1109,9 @@ class Queue:
             if position < consumer.seen:
                 self.turn += 1
                 continue
+            is_wanted = consumer.accepts(message)
             self.pass_work.offered += 1 if consumer.selection is None else consumer.selection.cost
-            if not consumer.accepts(message):
+            if not is_wanted:
                 self.turn += 1
             elif consumer.ready(message):
                 # To the end of the round: another consumer that accepts such messages is next.

@@ -63,7 +63,9 @@ def take_selected(queue: Queue, selection: ConsumerSelector, after: int) -> tupl
             return None, after, True
         octets += len(message.content)
         after = place
-        if selection.accepts(message):
+        is_selected = selection.accepts(message)
+        octets += selection.octets()
+        if is_selected:
             delivery = queue.take_at(place, message)
             if delivery is not None:
                 return delivery, after, True

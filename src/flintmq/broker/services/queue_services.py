@@ -431,7 +431,10 @@ class QueueLook:
                     break
                 self.looked_at += 1
                 step_octets += len(message.content)
-                if self.selection is None or self.selection.accepts(message):
+                is_selected = self.selection is None or self.selection.accepts(message)
+                if self.selection is not None:
+                    step_octets += self.selection.octets()
+                if is_selected:
                     body = yield from browsing.whole_body(self.channel, message, REPLY_BYTES_MAX)
                     if body is not None:
                         octets += sum(map(len, body))

@@ -51,6 +51,8 @@ UNWANTED_SHIFT = 4
 # Selectors may take so long in a pass. The time is asked for once in so many messages.
 SELECTING_S = 0.001
 SELECTED_MASK = 7
+# What a selector took, as PassWork.offered counts, in messages of a portion, as a power of two.
+COST_SHIFT = 4
 # The pause after which what the disk did not give is read again.
 AGAIN_MS = 1000
 # The time is asked for once in so many messages of a pass.
@@ -243,7 +245,10 @@ class StreamQueue(Queue):
                 if reader.index & SELECTED_MASK == 0 and self.is_late():
                     pass_work.portion = min(pass_work.portion, 0)
                     return True
-                if not consumer.accepts(message):
+                is_wanted = consumer.accepts(message)
+                if consumer.selection is not None:
+                    pass_work.portion -= consumer.selection.cost >> COST_SHIFT
+                if not is_wanted:
                     reader.index += 1
                     pass_work.portion -= 1
                     continue

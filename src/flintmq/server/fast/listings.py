@@ -50,11 +50,14 @@ class Listing:
             return list(range(first, min(len(self.places), first + LISTED_MAX))), True
         numbers: list[int] = []
         while not self.queue.deleted:
-            looked_at = 0
+            looked_at = octets = 0
             for place, message, _ in islice(browsing.browse(self.queue, self.looked), LOOKED_MAX):
                 if len(numbers) == LISTED_MAX:
                     return numbers, True
-                if selection is None or selection.accepts(message):
+                is_selected = selection is None or selection.accepts(message)
+                if selection is not None:
+                    octets += selection.octets()
+                if is_selected:
                     if len(self.places) == NUMBERS_MAX:
                         text = f"{NUMBERS_MAX} messages are listed: begin anew, and use a selector"
                         raise ChannelFault(amqp.RESOURCE_ERROR, text)
@@ -62,7 +65,9 @@ class Listing:
                     self.places.append(place)
                 self.looked = place
                 looked_at += 1
-            if looked_at < LOOKED_MAX:
+                if octets > browsing.PIECE_BYTES:
+                    break
+            if looked_at < LOOKED_MAX and octets <= browsing.PIECE_BYTES:
                 break
             yield None
         return numbers, False

@@ -524,6 +524,7 @@ class Actions(RuledQueues):
 
     def recover(self, client: Client, channel: ModelChannel) -> None:
         requeue = self.chance.random() < 0.6
+        client.say(channel.number, methods.BasicRecover(requeue=requeue))
         for tag in channel.free_tags():
             consumer = channel.unacked[tag].consumer
             is_kept = not requeue and consumer is not None and consumer in channel.consumers.values()
@@ -532,7 +533,8 @@ class Actions(RuledQueues):
                 copy.returns += 1  # the same consumer has it again
             else:
                 self.come_back(copy)
-        self.ask(client, channel, methods.BasicRecover(requeue=requeue), methods.BasicRecoverOk)
+        [reply] = self.listen(exact=False)
+        assert isinstance(reply.method, methods.BasicRecoverOk), f"a recover is answered by {reply.method}"
 
     def end_transaction(self, client: Client, channel: ModelChannel) -> None:
         if channel.mode != "tx":

@@ -440,6 +440,27 @@ def test_what_came_before_a_batch_that_failed_is_synced_when_it_is_due(
     store.close()
 
 
+def test_a_stream_begins_where_it_did_while_it_is_written_again(tmp_path: Path) -> None:
+    """A reader who asked for the first message then began after it."""
+    disk, clock = WatchedDisk(), StoppedClock()
+    options = OPTIONS._replace(sync=SyncPolicy.INTERVAL)
+    store = StreamStore(str(tmp_path / "streams"), disk, options, clock)
+    log = store.create(1, StreamOptions())
+    append(log, b"0")
+    assert store.commit_now()
+    disk.failing_syncs, disk.failing_writes = 1, 100
+    clock.now_s += 1.0
+    store.tick()
+    assert not store.commit_now()
+    assert (log.first, log.end) == (0, 1)
+    assert bodies(log) == numbered(0, 1)
+    disk.failing_writes = 0
+    assert store.commit_now()
+    assert (log.first, log.end) == (0, 1)
+    assert bodies(log) == numbered(0, 1)
+    store.close()
+
+
 class UnclosableDisk(WatchedDisk):
     """Of segments that are written it tells at their close that something failed, as NFS does."""
 

@@ -275,7 +275,7 @@ class MatchIndex:
     def match(self, lookup: Lookup, found: dict[Any, Any]) -> int:
         """Puts the destinations of every condition that the message fulfils into `found` as keys.
 
-        Returns what that took, in steps of the lookup; a ChannelFault if it took too many.
+        Returns what that took, in steps of the lookup; a fault if it took too many.
         """
         self.serial += 1
         if self.everywhere is not None:

@@ -91,8 +91,13 @@ class StreamLog:
 
     @property
     def first(self) -> int:
-        """The oldest offset that is there; `end` when nothing is."""
-        return self.segments[0].first_offset if self.segments and self.segments[0].octets else self.end
+        """The oldest offset that is there; `end` when nothing is.
+
+        After a sync that failed, what readers have seen is there although it has to be written again.
+        """
+        if self.segments:
+            return min(self.segments[0].first_offset, self.end)
+        return min(self.pending[0].first_offset, self.end) if self.pending else self.end
 
     @property
     def first_time_ms(self) -> int | None:

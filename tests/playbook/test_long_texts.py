@@ -53,6 +53,21 @@ def test_a_message_that_takes_too_long_is_refused(playbook: Playbook, kind: str)
     assert client.gets_all("q") == []
 
 
+def test_a_dead_letter_that_takes_too_long_goes_to_what_was_found(playbook: Playbook) -> None:
+    """Nobody is there to be told, and the message was accepted."""
+    client = playbook.client()
+    bound(client, "x-selector", **{"x-selector": "a IS NOT NULL"})
+    client.declares("late")
+    client >> methods.QueueBind(queue="late", exchange="x", arguments=DEAR_BINDINGS["x-selector"])
+    client << methods.QueueBindOk()
+    client.declares("dying", arguments={"x-dead-letter-exchange": "x"})
+    send(client, LONG, key="dying")
+    client >> methods.BasicGet(queue="dying")
+    assert isinstance(client.next(1), Carried)
+    client >> methods.BasicReject(delivery_tag=1, requeue=False)
+    assert (client.gets_all("q"), client.gets_all("late")) == ([b"body"], [])
+
+
 @pytest.mark.parametrize("kind", list(DEAR_BINDINGS))
 def test_what_it_takes_counts_in_the_work_of_the_read(client: Client, kind: str) -> None:
     bound(client, kind, **DEAR_BINDINGS[kind])

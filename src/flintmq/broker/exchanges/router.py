@@ -245,7 +245,10 @@ class Router:
             return self.match_keys(exchange, [route.key], message, channel)
         # Most lead to queues at once: no need to look for ways on.
         found: dict[Queue | Exchange, None] = {}
-        exchange.route(route.key, lookup.lookup_for(message, route.key), found)
+        try:
+            exchange.route(route.key, lookup.lookup_for(message, route.key), found)
+        except TooLong:
+            return self.match_keys(exchange, [route.key], message, channel)  # whoever sends it may be told
         queues: list[Queue] = []
         for destination in found:
             if not isinstance(destination, Queue):

@@ -13,7 +13,7 @@ from flintmq.broker.queues.delivery cimport Delivery
 from flintmq.broker.messages.message cimport Message
 from flintmq.broker.queues.queue cimport Queue
 from flintmq.broker.queues.ring cimport Ring
-from flintmq.broker.exchanges.route cimport Route
+from flintmq.broker.exchanges.route cimport Route, RoutingContext
 from flintmq.broker.exchanges.router cimport Router
 from flintmq.broker.store.store cimport Store
 from flintmq.broker.virtual_host cimport VirtualHost
@@ -79,10 +79,15 @@ cdef class Channel:
     cdef check_route(self, Route route)
     @cython.locals(route=Route)
     cpdef check_copies(self, list keys)
-    @cython.locals(queues=list, matched=list)
+    @cython.locals(matched=list, passage=RoutingContext)
     cpdef int forward(self, Message message, Route route, int flags) except -1
+    @cython.locals(happened=cython.int)
+    cdef int hand_on_passed(
+        self, Message message, Route route, list queues, int flags, RoutingContext passage
+    ) except -1
     @cython.locals(queue=Queue, happened=cython.int, confirms=Confirms)
     cpdef int hand_on(self, Message message, Route route, list queues, int flags) except -1
+    @cython.locals(passage=RoutingContext)
     cdef int forward_copies(self, Message message, Route route, int flags) except -1
     cdef note_outcome(self, int happened)
     cpdef body_of(self, Message message)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from flintmq.broker.channels.tickets import ChannelTickets
     from flintmq.broker.channels.transaction_scope import TransactionScope
     from flintmq.broker.exchanges.exchange import Exchange
-    from flintmq.broker.exchanges.route import Route
+    from flintmq.broker.exchanges.route import Route, RoutingContext
     from flintmq.broker.exchanges.router import Router
     from flintmq.broker.queues.consumer import Consumer
     from flintmq.broker.queues.consumer_selector import ConsumerSelector
@@ -259,36 +259,51 @@ class Channel:
         """Routes the message to its queues, or returns it to the publisher."""
         if message.traits & traits.HAS_COPIES:
             return self.forward_copies(message, route, flags)
-        queues = route.queues
-        if route.by_headers:
-            matched = self.router.match(route, message, self)
-            if matched is None:
-                if self.router.is_traced:
-                    self.trace_publish(message, route, [])
-                return 0
-            queues = matched
-            route.copies += len(queues)
-        return self.hand_on(message, route, queues, flags)
+        if not route.by_headers:
+            self.hand_on(message, route, route.queues, flags)
+            return 0
+        matched = self.router.match(route, message, self)
+        passage = self.router.take_passage()
+        if matched is None:
+            if self.router.is_traced:
+                self.trace_publish(message, route, [])
+            return 0
+        route.copies += len(matched)
+        return self.hand_on_passed(message, route, matched, flags, passage)
+
+    def hand_on_passed(
+        self, message: Message, route: Route, queues: list[Queue], flags: int, passage: RoutingContext | None
+    ) -> int:
+        """As `hand_on`; exchanges that have seen the message on its way forget it if it is refused."""
+        try:
+            happened = self.hand_on(message, route, queues, flags)
+        except Exception:
+            if passage is not None:
+                passage.take_back()
+            raise
+        if passage is not None:
+            passage.end(happened)
+        return 0
 
     def hand_on(self, message: Message, route: Route, queues: list[Queue], flags: int) -> int:
-        """Gives the message to these queues, or returns it to the publisher."""
+        """Gives the message to these queues, or returns it to the publisher; the outcome, as put_flags.py."""
         if self.router.is_traced:
             self.trace_publish(message, route, queues)
         if not queues:
             self.unrouted += 1
             if flags & 1:  # mandatory
                 self.give_back(message, amqp.NO_ROUTE, "NO_ROUTE")
-            return 0
+            return put_flags.UNROUTED
         if flags & 2:  # immediate: only queues that deliver the message at once
             queues = [queue for queue in queues if queue.can_take_now(message)]
             if not queues:
                 self.give_back(message, amqp.NO_CONSUMERS, "NO_CONSUMERS")
-                return 0
+                return put_flags.UNROUTED
         if message.traits & traits.SPOOLED or len(message.content) > LARGE_BYTES_MIN:
             if message.traits & traits.MOVED:  # a branch that is committed: nothing refuses it any more
                 queues = self.router.fitting(message, queues)
                 if not queues:
-                    return 0
+                    return put_flags.REFUSED
             else:
                 refuse_too_large(queues, message.header_size + message.body_size())
         if queues is route.queues:
@@ -302,7 +317,7 @@ class Channel:
             confirms.kept = entry_number.sequence_of(message.entry)
             if confirms.active and message.traits & traits.SPOOLED and self.store is not None:
                 self.store.promised[confirms.kept] = (confirms, confirms.published)
-        return 0
+        return happened
 
     def note_outcome(self, happened: int) -> None:
         """Acts on the flags of an enqueue, see queues/put_flags.py."""
@@ -336,13 +351,14 @@ class Channel:
         """As `forward`, for a message with further keys in CC and BCC."""
         keys = [route.key, *cc_bcc.keys_of(message)]
         queues = self.router.match_keys(route.exchange, keys, message, self)
+        passage = self.router.take_passage()
         if queues is None:
             return 0
         shown = cc_bcc.without_blind(message)
         if self.store is None:
-            return self.hand_on(shown, route, queues, flags)
+            return self.hand_on_passed(shown, route, queues, flags, passage)
         with self.store.sharing(self.store.arrived.get(message), shown):
-            return self.hand_on(shown, route, queues, flags)
+            return self.hand_on_passed(shown, route, queues, flags, passage)
 
     def give_back(self, message: Message, code: int, text: str) -> None:
         """No queue takes the message: the publisher gets it back, or a reject in the message class."""

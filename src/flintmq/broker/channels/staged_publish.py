@@ -138,10 +138,25 @@ def put(channel: Channel, message: Message, is_immediate: bool) -> Outcome:
         queues = router.match_keys(route.exchange, keys, message, channel)
     elif route.by_headers:
         queues = router.match(route, message, channel)
+    passage = router.take_passage()
     if queues is None:
         return Outcome.PUBLISHED  # an exchange has taken it
-    if channel.router.is_traced:
+    if router.is_traced:
         channel.trace_publish(message, route, queues)
+    try:
+        outcome = put_into(channel, message, queues, is_immediate)
+    except Exception:
+        if passage is not None:
+            passage.take_back()
+        raise
+    if passage is not None and outcome is not Outcome.PUBLISHED:
+        passage.take_back(outcome is not Outcome.FULL)
+    return outcome
+
+
+def put_into(channel: Channel, message: Message, queues: list[Queue], is_immediate: bool) -> Outcome:
+    """The same where exchanges have led it to these queues."""
+    router = channel.router
     if not queues:
         return Outcome.UNROUTABLE
     if is_immediate:

@@ -39,6 +39,7 @@ from flintmq.broker.messages.header_changes import (
     with_headers,
 )
 from flintmq.broker.messages.message import Message
+from flintmq.broker.queues import put_flags
 from flintmq.broker.queues.queue_rules import AT_LEAST_ONCE
 from flintmq.errors import PeerFault, UnreadableFault
 from flintmq.wire import traits
@@ -46,6 +47,7 @@ from flintmq.wire.fields import encode_shortstr
 from flintmq.wire.tables import FieldTable, FieldValue, LongLong, encode_value
 
 if TYPE_CHECKING:
+    from flintmq.broker.exchanges.route import RoutingContext
     from flintmq.broker.exchanges.router import Router
     from flintmq.broker.queues.queue import Queue
 
@@ -354,6 +356,7 @@ class DeadLetters:
             letter = self.shortened(queue, letter, deaths)
             content = letter.content
         queues = self.destinations(exchange, keys, letter)
+        passage = self.router.take_passage()
         if reason != "rejected":
             reached = len(queues)
             queues = [each for each in queues if not is_cycle(each.name, deaths)]
@@ -361,13 +364,15 @@ class DeadLetters:
                 queues = self.thinned(queue, letter, queues)
         if not queues:
             self.router.pass_work.fates.undelivered += 1
+            if passage is not None:
+                passage.end(put_flags.UNROUTED)
             return
         self.router.pass_work.unwatched_bytes -= len(content)
         self.router.pass_work.copies += len(content) // OCTETS_PER_COPY
         if found & traits.SPOOLED:
-            self.send_spooled(message, letter, queues)
+            self.send_spooled(message, letter, queues, passage)
         else:
-            self.router.forward(letter, queues)
+            self.router.forward_passed(letter, queues, passage)
 
     def thinned(self, queue: Queue, letter: Message, queues: list[Queue]) -> list[Queue]:
         """Without the queues that would make other letters of this one, or for it.
@@ -413,7 +418,9 @@ class DeadLetters:
             letter = fitted(letter, self.header_bytes_max, STORY_HEADERS)
         return letter
 
-    def send_spooled(self, message: Message, letter: Message, queues: list[Queue]) -> None:
+    def send_spooled(
+        self, message: Message, letter: Message, queues: list[Queue], passage: RoutingContext | None
+    ) -> None:
         """The letter shares the file that the body lies in."""
         store = self.router.store
         spool = None if store is None else store.spool_of(message)
@@ -422,7 +429,7 @@ class DeadLetters:
             self.router.pass_work.fates.lost += 1
             return
         with store.sharing(spool, letter):
-            self.router.forward(letter, queues)
+            self.router.forward_passed(letter, queues, passage)
 
     def destinations(self, exchange: str, keys: list[str], letter: Message) -> list[Queue]:
         if len(keys) > 1:  # of those of CC and BCC some may be longer than a routing key can be

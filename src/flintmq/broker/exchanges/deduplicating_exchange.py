@@ -40,5 +40,5 @@ class DeduplicatingExchange(WrappingExchange):
         now_ms = self.router.pass_work.timetable.now_ms()
         return TAKEN if self.cache.has_seen(value, now_ms, ttl_ms) else ROUTED
 
-    def take_back(self, context: RoutingContext) -> None:
+    def take_back(self, context: RoutingContext, is_unrouted: bool) -> None:
         self.cache.forget(value_of(context.headers()))

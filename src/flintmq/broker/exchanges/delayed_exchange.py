@@ -332,6 +332,16 @@ class DelayedExchange(WrappingExchange):
 
     def hand_over(self, entry: int, context: RoutingContext, keys: list[str]) -> bool:
         """Into those queues that have room and do not have the message yet; whether that is all of them."""
+        try:
+            is_over = self.hand_over_passed(entry, context, keys)
+        except Exception:
+            context.take_back()
+            raise
+        if not is_over:  # else it would be a duplicate when it is tried again
+            context.take_back()
+        return is_over
+
+    def hand_over_passed(self, entry: int, context: RoutingContext, keys: list[str]) -> bool:
         router: Router = self.router
         queues, _ = router.resolve(self, keys, context)
         given = self.given.get(entry)

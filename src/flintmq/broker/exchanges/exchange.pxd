@@ -43,7 +43,7 @@ cdef class Exchange:
     cpdef route(self, str routing_key, object headers, dict found)
     cpdef int charge(self, Py_ssize_t copies) except -1
     cpdef int receive(self, object context) except -1
-    cpdef take_back(self, object context)
+    cpdef take_back(self, object context, bint is_unrouted)
     cpdef check(self, dict headers)
     cpdef route_message(self, str routing_key, object context, dict found)
     cpdef preview(self, str routing_key, object context, object headers, dict found)

@@ -239,8 +239,11 @@ class Exchange:
         """What becomes of a message: ROUTED to the bindings, TAKEN, or REFUSED, as if none fitted."""
         return ROUTED
 
-    def take_back(self, context: RoutingContext) -> None:
-        """The message that receive() let pass was refused afterwards, so that its publisher may try again."""
+    def take_back(self, context: RoutingContext, is_unrouted: bool) -> None:
+        """The message that receive() let pass was refused afterwards, so that its publisher may try again.
+
+        Or it came to no queue (`is_unrouted`), of which not every publisher is told.
+        """
 
     def check(self, headers: dict[str, Any]) -> None:
         """Raises what receive() would; asked before a transaction is committed."""

@@ -114,6 +114,12 @@ def guarded(kind: type[Exchange]) -> type[Exchange]:
                 log.exception("exchange %r: plug-in %r failed on a message", self.name, kind.type)
                 return REFUSED  # it goes the way of a message without a route
 
+        def take_back(self, context: RoutingContext, is_unrouted: bool) -> None:
+            try:
+                super().take_back(context, is_unrouted)
+            except Exception:
+                log.exception("exchange %r: plug-in %r failed to take a message back", self.name, kind.type)
+
     Guarded.__name__ = kind.__name__
     Guarded.__qualname__ = kind.__qualname__
     return Guarded

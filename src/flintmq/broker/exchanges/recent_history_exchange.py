@@ -48,7 +48,7 @@ NO_STORE = "x-recent-history-no-store"
 class RecentHistoryExchange(WrappingExchange):
     """Remembers `x-recent-history-length` messages."""
 
-    __slots__ = ("handing_over", "history", "history_bytes", "length", "remembered")
+    __slots__ = ("handing_over", "history", "history_bytes", "latest", "length", "remembered")
     type = "x-recent-history"
 
     def prepare(self) -> None:
@@ -59,6 +59,7 @@ class RecentHistoryExchange(WrappingExchange):
         self.history: deque[Message] = deque()
         self.history_bytes = 0
         self.remembered = 0  # messages so far; the last ones are the history
+        self.latest: Message | None = None  # the last one as it came, which may be refused yet
         # Bindings that have not got all of the past yet, with whom to call when they have.
         self.handing_over: dict[Binding, list[Callable[[], None]]] = {}
 
@@ -68,6 +69,7 @@ class RecentHistoryExchange(WrappingExchange):
             if message.traits & traits.HAS_COPIES:
                 message = cc_bcc.without_blind(message)
             self.history.append(message)
+            self.latest = context.message
             self.remembered += 1
             self.history_bytes += len(message.content)
             is_short = self.router.pass_work.is_short
@@ -76,10 +78,18 @@ class RecentHistoryExchange(WrappingExchange):
                 self.history_bytes -= len(self.history.popleft().content)
         return ROUTED
 
+    def take_back(self, context: RoutingContext, is_unrouted: bool) -> None:
+        """What no queue was there for stays, for those that come. What was pushed out does not come back."""
+        if self.latest is context.message and self.history and not is_unrouted:
+            self.history_bytes -= len(self.history.pop().content)
+            self.remembered -= 1
+            self.latest = None
+
     def leave(self) -> None:
         """Routes that were found earlier may still name the exchange: the history goes now."""
         self.history.clear()
         self.history_bytes = 0
+        self.latest = None
 
     def attach(self, binding: Binding) -> None:
         super().attach(binding)

@@ -1,6 +1,7 @@
 cimport cython
 from flintmq.broker.matching.lookup cimport Lookup
 from flintmq.broker.messages.message cimport Message
+cimport flintmq.broker.queues.put_flags as put_flags
 
 
 @cython.final
@@ -25,7 +26,12 @@ cdef class RoutingContext:
     cdef readonly str key
     cdef public bint taken
     cdef public object past
-    cdef public list received
+    cdef readonly list received
+    cdef readonly list onward
+    cdef public bint refused
     cdef readonly Lookup lookup
 
     cpdef dict headers(self)
+    cpdef end(self, int happened)
+    @cython.locals(onward=RoutingContext)
+    cpdef take_back(self, bint is_unrouted=*)

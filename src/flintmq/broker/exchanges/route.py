@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from flintmq.broker.matching.lookup import Lookup, lookup_for
+from flintmq.broker.queues import put_flags
 
 if TYPE_CHECKING:
     from flintmq.auth.user import User
@@ -62,9 +63,12 @@ class Route:
 
 
 class RoutingContext:
-    """One message on its way through exchanges that want to look at it."""
+    """One message on its way through exchanges that want to look at it, and may remember it.
 
-    __slots__ = ("channel", "key", "lookup", "message", "past", "received", "taken")
+    Whoever has it routed tells what has become of it, by end() or take_back(): what is refused is forgotten.
+    """
+
+    __slots__ = ("channel", "key", "lookup", "message", "onward", "past", "received", "refused", "taken")
 
     def __init__(self, message: Message, channel: Publisher | None, key: str) -> None:
         self.message = message
@@ -72,9 +76,23 @@ class RoutingContext:
         self.key = key
         self.past: Exchange | None = None  # one that has had the message, and lets it go now
         self.received: list[Exchange] = []  # that have let the message pass
+        self.onward: list[RoutingContext] = []  # of what exchanges have made of the message
         self.taken = False  # an exchange has dealt with it: it is not unroutable
+        self.refused = False  # by a queue that an exchange has put it into
         self.lookup: Lookup = lookup_for(message, key)
 
     def headers(self) -> FieldTable:
         """Decoded when first asked for."""
         return self.lookup.headers()
+
+    def end(self, happened: int) -> None:
+        """The message has come to its queues, with this outcome (queues/put_flags.py)."""
+        if happened & (put_flags.REFUSED | put_flags.UNROUTED):
+            self.take_back(happened & put_flags.REFUSED == 0)
+
+    def take_back(self, is_unrouted: bool = False) -> None:
+        """No exchange remembers the message."""
+        for onward in self.onward:
+            onward.take_back(is_unrouted)
+        for exchange in self.received:
+            exchange.take_back(self, is_unrouted)

@@ -25,6 +25,7 @@ cdef class Router:
     cdef readonly dict routes
     cdef readonly Py_ssize_t routes_queues
     cdef readonly dict passed
+    cdef RoutingContext passage
     cdef readonly unsigned long long generation
     cdef readonly dict reached
     cdef readonly unsigned long long reached_in
@@ -52,6 +53,8 @@ cdef class Router:
     cpdef list match(self, Route route, Message message, channel)
     @cython.locals(context=RoutingContext)
     cpdef list match_keys(self, exchange, list keys, Message message, channel)
+    @cython.locals(passage=RoutingContext)
+    cpdef RoutingContext take_passage(self)
     cpdef check_way(self, Route route, Message message, channel)
     @cython.locals(queue=Queue, context=RoutingContext, work_max=Py_ssize_t, verdict=cython.int, is_over=cython.bint)
     cpdef tuple resolve(self, exchange, list keys, RoutingContext context, bint is_asked=*)
@@ -113,10 +116,14 @@ cdef class Router:
     cpdef list fitting(self, Message message, list queues)
     @cython.locals(queue=Queue)
     cpdef check_body(self, Message message, list queues)
+    @cython.locals(happened=cython.int)
+    cpdef int forward_passed(
+        self, Message message, list queues, RoutingContext passage, bint is_shown=*
+    ) except -1
     @cython.locals(happened=cython.int, fitting=list)
     cpdef int forward(self, Message message, list queues) except -1
     cpdef int forward_shown(self, Message message, list queues) except -1
-    @cython.locals(route=Route, queues=list, queue=Queue)
+    @cython.locals(route=Route, queues=list, queue=Queue, passage=RoutingContext)
     cpdef bint post(self, Message message, bint is_immediate=*) except -1
     cpdef secure_streams(self)
 

@@ -113,6 +113,7 @@ class Router:
         "is_traced",
         "name",
         "pass_work",
+        "passage",
         "passed",
         "policies",
         "queues",
@@ -143,6 +144,8 @@ class Router:
         self.chains = Chains()
         self.routes: dict[bytes, Route] = {}
         self.routes_queues = 0  # all that these lead to
+        # Of the message that was matched last, if exchanges have seen it that may remember it: take_passage.
+        self.passage: RoutingContext | None = None
         # By exchange: messages published to it and copies in queues, of routes that are forgotten.
         self.passed: dict[str, tuple[int, int]] = {}
         self.generation = 1
@@ -236,7 +239,11 @@ class Router:
         return False
 
     def match(self, route: Route, message: Message, channel: Publisher | None) -> list[Queue] | None:
-        """The queues of one message where it decides itself; None when exchanges have taken all of it."""
+        """The queues of one message where it decides itself; None when exchanges have taken all of it.
+
+        What becomes of it is to be told to take_passage().
+        """
+        self.passage = None
         exchange = route.exchange
         if exchange is None:
             return route.queues
@@ -265,11 +272,23 @@ class Router:
         context = RoutingContext(message, channel, keys[0])
         try:
             queues, _ = self.resolve(exchange, keys, context)
-        except ChannelFault:
-            for each in context.received:
-                each.take_back(context)
+        except Exception:
+            context.take_back()
             raise
+        if context.refused:
+            context.take_back()
+        # Not before: what exchanges put into queues may have caused dead letters, which were matched too.
+        if not context.refused and (context.received or context.onward):
+            self.passage = context
+        else:
+            self.passage = None
         return None if context.taken and not queues else queues
+
+    def take_passage(self) -> RoutingContext | None:
+        """Who is to hear what becomes of the message that was matched last, if anybody is."""
+        passage = self.passage
+        self.passage = None
+        return passage
 
     def check_way(self, route: Route, message: Message, channel: Publisher | None) -> None:
         """A fault if finding the queues of this message takes too long; no exchange takes it.
@@ -736,6 +755,20 @@ class Router:
                     body.close()
                 return
 
+    def forward_passed(
+        self, message: Message, queues: list[Queue], passage: RoutingContext | None, is_shown: bool = False
+    ) -> int:
+        """As `forward`, or `forward_shown`; exchanges on the way of the message forget it if refused."""
+        try:
+            happened = self.forward_shown(message, queues) if is_shown else self.forward(message, queues)
+        except Exception:
+            if passage is not None:
+                passage.take_back()
+            raise
+        if passage is not None:
+            passage.end(happened)
+        return happened
+
     def forward(self, message: Message, queues: list[Queue]) -> int:
         """Gives a message that is in no queue yet to these; the journal keeps it where it must.
 
@@ -778,14 +811,15 @@ class Router:
             queues = self.match_keys(route.exchange, keys, message, None)
         elif route.by_headers:
             queues = self.match(route, message, None)
+        passage = self.take_passage()
         if queues is None:
             return True
         if is_immediate:
             queues = [queue for queue in queues if queue.can_take_now(message)]
-        if queues and message.traits & traits.HAS_COPIES:
-            self.forward_shown(message, queues)
-        elif queues:
-            self.forward(message, queues)
+        if queues:
+            self.forward_passed(message, queues, passage, bool(message.traits & traits.HAS_COPIES))
+        elif passage is not None:
+            passage.end(put_flags.UNROUTED)
         return bool(queues)
 
     def secure_streams(self) -> None:

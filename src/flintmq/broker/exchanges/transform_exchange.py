@@ -76,16 +76,17 @@ class TransformExchange(WrappingExchange):
             return REFUSED
         onward = RoutingContext(changed, context.channel, context.key)
         onward.past = self
-        onward.received = context.received
+        context.onward.append(onward)
         keys = [context.key]
         if changed.traits & traits.HAS_COPIES:
             keys += cc_bcc.keys_of(changed)
         router: Router = self.router
         queues, _ = router.resolve(self, keys, onward)
-        if not queues:
-            return REFUSED
-        self.enqueue(cc_bcc.without_blind(changed) if len(keys) > 1 else changed, queues, context.channel)
-        return TAKEN
+        if queues:
+            shown = cc_bcc.without_blind(changed) if len(keys) > 1 else changed
+            onward.refused = self.enqueue(shown, queues, context.channel) or onward.refused
+        context.refused = onward.refused or context.refused
+        return TAKEN if queues or onward.taken else REFUSED
 
     def changed(self, message: Message) -> Message | None:
         """The message as the transform makes it; None if it is refused, or the transform has failed."""
@@ -109,20 +110,25 @@ class TransformExchange(WrappingExchange):
             return None
         return changed
 
-    def enqueue(self, message: Message, queues: list[Queue], channel: Publisher | None) -> None:
-        """Into the queues; the publisher hears of it as if it had published this message."""
+    def enqueue(self, message: Message, queues: list[Queue], channel: Publisher | None) -> bool:
+        """Into the queues; the publisher hears of it as if it had published this message.
+
+        Whether any of them has refused it.
+        """
         router: Router = self.router
         with router.dead_letters.after():
             happened = router.enqueue(message, queues, None, True)
+        is_refused = bool(happened & put_flags.REFUSED)
         if channel is None:
-            return
+            return is_refused
         confirms = channel.confirms
         if entry_number.is_in_journal(message.entry):
             confirms.note_kept(entry_number.sequence_of(message.entry))
-        if happened & put_flags.REFUSED and confirms.active:
+        if is_refused and confirms.active:
             confirms.lose(confirms.published)
         if happened & put_flags.IN_STREAM and router.streams is not None:
             router.streams.note(confirms)
+        return is_refused
 
     def too_large(self) -> ChannelFault:
         return ChannelFault(

@@ -5,3 +5,4 @@ cdef enum:
     REFUSED = 4
     DRAINED = 8
     CROWDED = 16
+    UNROUTED = 32

@@ -31,6 +31,12 @@ def test_users(flintmq: Command) -> None:
         flintmq("ctl set_user_tags shop monitoring").out
         == 'Setting tags for user "shop" to [monitoring] ...\n'
     )
+    strange = flintmq("ctl set_user_tags shop monitoring boss")
+    assert (strange.status, strange.err) == (
+        70,
+        "Error:\nargument 'tags': there is no tag 'boss'; "
+        "there are administrator, monitoring, management, policymaker, impersonator\n",
+    )
     assert flintmq("ctl list_users").lines == [
         "Listing users ...",
         "user\ttags",
@@ -199,7 +205,15 @@ def test_the_broker_itself(flintmq: Command, tmp_path: Path) -> None:
     for word in ("status", "environment", "version", "ping", "check_running", "help"):
         assert flintmq(f"ctl {word}").status == 0
     assert json.loads(flintmq("ctl status --formatter json").out)["alarms"] == []
-    for word in ("eval 1+1.", "stop", "stop_app", "clear_password guest", "join_cluster other"):
+    refusals = (
+        "eval 1+1.",
+        "stop",
+        "stop_app",
+        "clear_password guest",
+        "hash_password x",
+        "join_cluster other",
+    )
+    for word in refusals:
         refused = flintmq(f"ctl {word}")
         assert refused.status == 69
         assert refused.err.startswith(f"Error:\n{word.split()[0]}: ")
@@ -207,6 +221,7 @@ def test_the_broker_itself(flintmq: Command, tmp_path: Path) -> None:
     assert unknown.status == 64
     assert "Command 'nonsense' not found" in unknown.err
     assert "`flintmq ctl help` lists the commands" in unknown.err
+    assert "Did you mean" not in flintmq("ctl list_ciphers").err
     mistyped = flintmq("ctl lst_queues")
     assert mistyped.status == 64
     assert mistyped.err.startswith(

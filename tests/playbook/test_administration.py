@@ -275,7 +275,7 @@ def test_guest_without_settings_can_be_taken_away(playbook: TimedPlaybook, boss:
         ("user.add", {"user": "ann", "password": "x" * 1025}, 406, "expected text of 1 to 1024 octets"),
         ("user.add", {"user": "ann", "password": 5}, 406, "expected text of 1 to 1024 octets"),
         ("user.add", {"user": "ann", "password_hash": "x"}, 406, "not a hash"),
-        ("user.add", {"user": "ann", "password": "x", "tags": ["king"]}, 406, "expected an array of"),
+        ("user.add", {"user": "ann", "password": "x", "tags": ["king"]}, 406, "there is no tag 'king'"),
         ("user.add", {"user": "ann", "password": "x", "tags": "administrator"}, 406, "expected an array of"),
         ("user.set-password", {"user": "bob", "password": "x"}, 404, "no user 'bob'"),
         ("user.set-tags", {"user": "bob", "tags": []}, 404, "no user 'bob'"),

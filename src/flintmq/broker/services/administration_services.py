@@ -145,8 +145,11 @@ def user_list(request: Request) -> Iterator[None]:
 def tags_of(request: Request, default: list[FieldValue] | None = None) -> list[Tag]:
     given = request.arguments.get("tags", default)
     known = [each for each in given if isinstance(each, str)] if isinstance(given, list) else []
-    if not isinstance(given, list) or len(known) < len(given) or not set(known) <= set(USER_TAGS):
+    if not isinstance(given, list) or len(known) < len(given):
         raise request.wrong("tags", f"expected an array of {', '.join(USER_TAGS)}")
+    for each in known:
+        if each not in USER_TAGS:
+            raise request.wrong("tags", f"there is no tag '{each[:64]}'; there are {', '.join(USER_TAGS)}")
     return [Tag(each) for each in known]
 
 

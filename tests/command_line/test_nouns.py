@@ -152,7 +152,9 @@ def test_moving_messages(flintmq: Command) -> None:
     flintmq("publish here --count 7 x")
     assert flintmq("move here there --limit 4").out == "4 messages moved, 3 left\n"
     assert flintmq("move here there --json").document == {"moved": 3, "left": 0}
-    assert flintmq("move here nowhere").status == 0  # nothing is left to move
+    assert flintmq("move here there").out == "0 messages moved, 0 left\n"
+    missing = flintmq("move here nowhere")
+    assert (missing.status, "no queue 'nowhere'" in missing.err) == (5, True)
     for queue in ("here", "there"):
         flintmq(f"delete queue {queue} -y")
 

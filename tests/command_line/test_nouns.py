@@ -295,8 +295,10 @@ def test_users_permissions_limits_and_policies(flintmq: Command, monkeypatch: py
         "/",
         "other",
     }
-    assert flintmq("limits set max-queues 5 -V other").status == 0
-    assert flintmq("limits set max-channels 9 --user bob").status == 0
+    assert flintmq("limits set max-queues 5 -V other").out == "max-queues of virtual host 'other': 5\n"
+    assert flintmq("limits set max-channels 9 --user bob").out == "max-channels of user 'bob': 9\n"
+    assert flintmq("limits set max-channels 99").out == "max-channels of virtual host '/': 99\n"
+    assert flintmq("limits clear max-channels").out == "max-channels of virtual host '/' is gone\n"
     assert {(row["name"], row["value"]) for row in flintmq("limits --json").document} == {
         ("max-queues", 5),
         ("max-channels", 9),

@@ -19,6 +19,8 @@ NAME_OCTETS_MAX = 255
 """A name, a key and whatever else travels as an AMQP short string: one octet of length."""
 NUMBER_MAX = (1 << 63) - 1
 SHOWN_CHARS_MAX = 60
+ALIKE = 0.65
+"""How much of two names is the same, if one may be meant for the other."""
 
 # Compiled for its first use, as the starts of most brokers have none.
 _QUANTITY = r"(\d{1,18}(?:\.\d+)?)\s*([A-Za-z]*)"
@@ -58,8 +60,23 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
     """What was meant by a name that is not known; None if no known name is like it."""
     import difflib  # by whoever has made a mistake
 
-    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
-    return near[0] if near else None
+    for name in difflib.get_close_matches(word, list(known), n=3, cutoff=ALIKE):
+        start = shared_parts(word, name)
+        if difflib.SequenceMatcher(None, word[start:], name[start:]).ratio() >= ALIKE:
+            return name
+    return None
+
+
+def shared_parts(word: str, name: str) -> int:
+    """How many letters the parts have that both begin with. They make nothing alike: each option begins with
+    two dashes, and each list of `flintmq ctl` with `list_`."""
+    end = 0
+    for at, (letter, other) in enumerate(zip(word, name, strict=False), 1):
+        if letter != other:
+            break
+        if letter in "-_.":
+            end = at
+    return end
 
 
 def suggestion(word: str, known: Iterable[str], before: str = "; ") -> str:

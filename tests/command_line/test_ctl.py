@@ -31,6 +31,12 @@ def test_users(flintmq: Command) -> None:
         flintmq("ctl set_user_tags shop monitoring").out
         == 'Setting tags for user "shop" to [monitoring] ...\n'
     )
+    strange = flintmq("ctl set_user_tags shop monitoring boss")
+    assert (strange.status, strange.err) == (
+        70,
+        "Error:\nargument 'tags': there is no tag 'boss'; "
+        "there are administrator, monitoring, management, policymaker, impersonator\n",
+    )
     assert flintmq("ctl list_users").lines == [
         "Listing users ...",
         "user\ttags",
@@ -72,6 +78,19 @@ def test_virtual_hosts_permissions_and_policies(flintmq: Command) -> None:
     flintmq("ctl add_user clerk secret")
     assert flintmq("ctl add_vhost orders").out == 'Adding vhost "orders" ...\n'
     assert flintmq("ctl list_vhosts name tracing").lines[1:] == ["name\ttracing", "/\tfalse", "orders\tfalse"]
+    said = flintmq("ctl add_vhost shop --description 'all of it' --tags a,b --default-queue-type quorum")
+    assert said.lines == [
+        'Adding vhost "shop" ...',
+        "The default queue type quorum is kept; queues without x-queue-type are classic here.",
+    ]
+    assert flintmq("ctl -q list_vhosts name description tags default_queue_type").lines[1:] == [
+        "/\t\t[]\tundefined",
+        "orders\t\t[]\tundefined",
+        "shop\tall of it\t[a, b]\tquorum",
+    ]
+    wrong = flintmq("ctl add_vhost other --default-queue-type fast")
+    assert (wrong.status, "expected one of undefined, classic, quorum, stream" in wrong.err) == (70, True)
+    assert flintmq("ctl delete_vhost shop").status == 0
     assert flintmq("ctl set_permissions -p orders clerk '^a' '^b' '.*'").status == 0
     assert flintmq("ctl list_permissions -p orders").lines == [
         'Listing permissions for vhost "orders" ...',
@@ -199,7 +218,15 @@ def test_the_broker_itself(flintmq: Command, tmp_path: Path) -> None:
     for word in ("status", "environment", "version", "ping", "check_running", "help"):
         assert flintmq(f"ctl {word}").status == 0
     assert json.loads(flintmq("ctl status --formatter json").out)["alarms"] == []
-    for word in ("eval 1+1.", "stop", "stop_app", "clear_password guest", "join_cluster other"):
+    refusals = (
+        "eval 1+1.",
+        "stop",
+        "stop_app",
+        "clear_password guest",
+        "hash_password x",
+        "join_cluster other",
+    )
+    for word in refusals:
         refused = flintmq(f"ctl {word}")
         assert refused.status == 69
         assert refused.err.startswith(f"Error:\n{word.split()[0]}: ")
@@ -207,6 +234,7 @@ def test_the_broker_itself(flintmq: Command, tmp_path: Path) -> None:
     assert unknown.status == 64
     assert "Command 'nonsense' not found" in unknown.err
     assert "`flintmq ctl help` lists the commands" in unknown.err
+    assert "Did you mean" not in flintmq("ctl list_ciphers").err
     mistyped = flintmq("ctl lst_queues")
     assert mistyped.status == 64
     assert mistyped.err.startswith(

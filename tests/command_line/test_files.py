@@ -117,6 +117,8 @@ def test_faults_say_what_to_do(flintmq: Command, queue: str) -> None:
     assert (said.status, "no queue would get it" in said.err) == (1, True)
     said = flintmq("file receive nowhere-at-all in --count 1")
     assert said.status == 5
+    said = flintmq(f"file receive {queue} in --idle 0.1")
+    assert (said.status, said.err) == (0, f"flintmq: waiting for messages of queue {queue!r}\n")
     said = flintmq(f"file send a --to {queue} --url amqp://localhost:1 --patience 0.1")
     assert said.status == 3
 

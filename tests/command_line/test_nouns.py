@@ -152,7 +152,9 @@ def test_moving_messages(flintmq: Command) -> None:
     flintmq("publish here --count 7 x")
     assert flintmq("move here there --limit 4").out == "4 messages moved, 3 left\n"
     assert flintmq("move here there --json").document == {"moved": 3, "left": 0}
-    assert flintmq("move here nowhere").status == 0  # nothing is left to move
+    assert flintmq("move here there").out == "0 messages moved, 0 left\n"
+    missing = flintmq("move here nowhere")
+    assert (missing.status, "no queue 'nowhere'" in missing.err) == (5, True)
     for queue in ("here", "there"):
         flintmq(f"delete queue {queue} -y")
 
@@ -293,8 +295,10 @@ def test_users_permissions_limits_and_policies(flintmq: Command, monkeypatch: py
         "/",
         "other",
     }
-    assert flintmq("limits set max-queues 5 -V other").status == 0
-    assert flintmq("limits set max-channels 9 --user bob").status == 0
+    assert flintmq("limits set max-queues 5 -V other").out == "max-queues of virtual host 'other': 5\n"
+    assert flintmq("limits set max-channels 9 --user bob").out == "max-channels of user 'bob': 9\n"
+    assert flintmq("limits set max-channels 99").out == "max-channels of virtual host '/': 99\n"
+    assert flintmq("limits clear max-channels").out == "max-channels of virtual host '/' is gone\n"
     assert {(row["name"], row["value"]) for row in flintmq("limits --json").document} == {
         ("max-queues", 5),
         ("max-channels", 9),

@@ -405,7 +405,8 @@ def test_a_client_that_speaks_tls_to_the_plain_port_is_told_in_the_log() -> None
 def test_a_broker_says_where_its_data_is(tmp_path: Path) -> None:
     told = "without a data directory all ends with the broker"
     data = tmp_path / "data"
-    for options, times in (([], 1), (["--data", str(data)], 0)):
+    shown = os.path.relpath(data)
+    for options, times in (([], 1), (["--data", str(data)], 0), (["--data", shown], 0)):
         with serving(*options) as server:
             server.stop()
             assert sum(told in line for line in server.errors) == times, server.errors

@@ -89,6 +89,21 @@ def test_the_nearest_name() -> None:
     assert checks.nearest("qeue", ["queue", "stream"]) == "queue"
     assert checks.nearest("zzz", ["queue", "stream"]) is None
     assert checks.suggestion("qeue", ["queue"]) == "; did you mean 'queue'?"
+
+
+@pytest.mark.parametrize(
+    ("word", "known", "meant"),
+    [
+        ("list_ciphers", ["list_users", "list_vhosts"], None),
+        ("list_user", ["list_users", "list_vhosts"], "list_users"),
+        ("--description", ["--script-name"], None),
+        ("--vhsot", ["--script-name", "--vhost"], "--vhost"),
+        ("x-max-len", ["x-max-length"], "x-max-length"),
+        ("max_length", ["max-length"], "max-length"),
+    ],
+)
+def test_what_names_begin_with_makes_them_not_alike(word: str, known: list[str], meant: str | None) -> None:
+    assert checks.nearest(word, known) == meant
     assert checks.suggestion("zzz", ["queue"]) == ""
 
 

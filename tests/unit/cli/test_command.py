@@ -134,7 +134,11 @@ def test_a_bug_keeps_its_traceback(server: types.SimpleNamespace) -> None:
         (
             OSError(errno.EACCES, "Permission denied", "/d"),
             "/d: Permission denied "
-            "(no permission; choose a port above 1023, or a directory that this user may write to)",
+            "(this user has no right to it; change its owner or mode, or name another one)",
+        ),
+        (
+            OSError(errno.EACCES, "Permission denied"),
+            "Permission denied (this user may not have the port; choose one above 1023)",
         ),
         (
             OSError(errno.ENOSPC, "No space left on device"),

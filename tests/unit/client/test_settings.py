@@ -46,6 +46,7 @@ def test_what_may_be_left_out(uri: str, host: str, port: int, virtual_host: str)
     [
         ("http://host", "must begin with amqp://"),
         ("amqp://me:hidden@host:port", "is not one"),
+        ("amqp://me:hidden@host:99999", "its port is above 65535"),
         ("amqp://me:hid#den@host", "write it as %23"),
         ("amqp://me:hidden@host/a/b", "write it as %2F"),
         ("amqp://me:hidden@host?heartbeet=1", "no URI option 'heartbeet'"),

@@ -17,17 +17,15 @@ from typing import TYPE_CHECKING, Any
 from flintmq import __version__
 from flintmq.broker.administration import limits as limits_of
 from flintmq.broker.administration import parameters as parameters_of
+from flintmq.broker.administration.host_metadata import HOST_COMPONENT, NO_METADATA, metadata_of
 from flintmq.broker.definitions.account_entries import (
     GLOBAL_COMPONENT,
-    HOST_COMPONENT,
     KEYED_HASH,
     LIMITS_COMPONENT,
-    NO_METADATA,
     OPERATOR_POLICY_COMPONENT,
     OWN_HASHING,
     has_keys,
     hashing_of,
-    metadata_of,
     text_of,
 )
 from flintmq.broker.definitions.importing import OF_ALL, SECTIONS

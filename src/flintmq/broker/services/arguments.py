@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from flintmq.checks import nearest
 from flintmq.errors import ProtocolMisuse
 from flintmq.field_tuple import FieldTuple
 
@@ -29,8 +30,6 @@ KNOWN_AS = {
     "username": "user",
     "vhost": "virtual-host",
 }
-# How much alike two names are that may be meant for each other.
-ALIKE = 0.6
 
 Table = Mapping[str, "Argument"]
 
@@ -66,9 +65,7 @@ def advice(name: str, known: Table) -> str:
     plain = name.replace("_", "-").lower()
     meant = KNOWN_AS.get(plain, plain)
     if meant not in known:
-        from difflib import get_close_matches  # by whoever has made a mistake
-
-        meant = next(iter(get_close_matches(plain, known, 1, ALIKE)), "")
+        meant = nearest(plain, known) or ""
     if meant:
         return f"did you mean '{meant}'?"
     return f"known are {', '.join(sorted(known))}" if known else "the service takes none"

@@ -80,6 +80,7 @@ REFUSED = {
     "suspend_listeners": "keep clients out by a firewall, or by set_vhost_limits with max-connections 0",
     "resume_listeners": "listeners are never suspended; suspend_listeners says what to do instead of it",
     "restart_vhost": "a virtual host does not fail by itself; flintmq journal check looks at what is on disk",
+    "hash_password": "`flintmq hash-password` hashes one",
     "clear_password": "a user of the broker always has a password: set a long one that nobody knows, "
     "with change_password",
 }
@@ -290,7 +291,7 @@ def refusal(error: ServiceError, ctl: Ctl) -> tuple[str, int]:
     """What rabbitmqctl says of a refusal, and its status."""
     if error.code != 404:
         is_invalid = error.code == 406 and error.service in VALIDATED
-        text = with_options(said(error.text))
+        text = with_options(said(error.text).removeprefix(f"{error.service}: "))
         return text, UNAVAILABLE if error.code == 403 or is_invalid else SOFTWARE
     if error.service == "vhost.delete" or "no virtual host" in error.text:
         name = ctl.words[0] if error.service == "vhost.delete" else ctl.virtual_host
@@ -411,7 +412,17 @@ def set_user_tags(ctl: Ctl) -> None:
 def add_vhost(ctl: Ctl) -> None:
     (name,) = ctl.words
     ctl.say(f'Adding vhost "{name}" ...')
-    ctl.ask("vhost.add", virtual_host=name)
+    tags = [each.strip() for each in ctl.options.get("--tags", "").split(",") if each.strip()]
+    queue_type = ctl.options.get("--default-queue-type")
+    ctl.ask(
+        "vhost.add",
+        virtual_host=name,
+        description=ctl.options.get("--description"),
+        tags=tags or None,
+        default_queue_type=queue_type,
+    )
+    if queue_type not in (None, "undefined", "classic"):
+        ctl.say(f"The default queue type {queue_type} is kept; queues without x-queue-type are classic here.")
 
 
 def delete_vhost(ctl: Ctl) -> None:

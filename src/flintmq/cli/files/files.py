@@ -223,18 +223,23 @@ def receive(options: argparse.Namespace) -> int:
     conversion = text_conversion.conversion_of(options)
     clock = Clock()
     files = octets = 0
+    has_waited = False
     with PatientConnection(options, options.patience) as broker:
         receiver = FileReceiver(broker, options.queue, Path(options.folder), conversion, options.overwrite)
         last_s = clock.monotonic_s()
         while options.count is None or files < options.count:
-            wait_ms = WAIT_MS
-            if options.idle is not None:
+            wait_ms = WAIT_MS if has_waited else 0
+            if has_waited and options.idle is not None:
                 wait_ms = max(0, int((options.idle - (clock.monotonic_s() - last_s)) * 1000))
             with tables.Progress("receiving") as progress:
                 found = receiver.receive(wait_ms, partial(told, progress))
             if found is None:
                 if options.idle is not None and clock.monotonic_s() - last_s >= options.idle:
                     break
+                if not has_waited:
+                    has_waited = True
+                    waiting = f"waiting for messages of queue {options.queue!r}"
+                    print(f"flintmq: {tables.printable(waiting)}", file=sys.stderr, flush=True)
                 continue
             last_s = clock.monotonic_s()
             files += 1

@@ -133,12 +133,14 @@ def move(options: argparse.Namespace) -> int:
         waiting = depth(connection, options.queue)
         total = waiting if options.limit is None else min(options.limit, waiting)
         moved, stopped = 0, ""
+        # Where nothing waits the broker is asked all the same: it says whether there is the target.
+        wanted = max(total, 1) if options.limit != 0 else 0
         with tables.Progress("moving", total) as progress:
-            while moved < total and not stopped:
+            while moved < wanted and not stopped:
                 arguments = {
                     "queue": options.queue,
                     "to": options.to,
-                    "limit": min(MOVED_AT_ONCE, total - moved),
+                    "limit": min(MOVED_AT_ONCE, wanted - moved),
                 }
                 results: Any = connection.request("queue.move", arguments).results
                 stopped = results.get("stopped", "")

@@ -75,7 +75,7 @@ def delete_host(options: argparse.Namespace) -> int:
 
 
 def limited(options: argparse.Namespace) -> dict[str, Any]:
-    """Whose limit is meant."""
+    """Whose limit is meant: without a word of it, that of the virtual host of the URL."""
     if options.user is not None:
         if options.virtual_host is not None:
             raise CommandFault("a limit is of a user or of a virtual host, not of both", statuses.USAGE)
@@ -83,12 +83,18 @@ def limited(options: argparse.Namespace) -> dict[str, Any]:
     return {"virtual-host": options.virtual_host or running_broker.settings_of(options).virtual_host}
 
 
+def said(whose: dict[str, Any]) -> str:
+    ((kind, name),) = whose.items()
+    return f"{kind.replace('-', ' ')} {name!r}"
+
+
 def set_limit(options: argparse.Namespace) -> int:
     whose = limited(options)
     with running_broker.connected_anywhere(options) as connection:
         arguments = {"name": options.name, "value": options.value, "force": options.force}
         connection.request("limit.set", {**whose, **arguments})
-    done(options, f"{options.name} of {next(iter(whose.values()))!r}: {options.value}", {})
+    facts = {**whose, "name": options.name, "value": options.value}
+    done(options, f"{options.name} of {said(whose)}: {options.value}", facts)
     return 0
 
 
@@ -96,7 +102,7 @@ def clear_limit(options: argparse.Namespace) -> int:
     whose = limited(options)
     with running_broker.connected_anywhere(options) as connection:
         connection.request("limit.clear", {**whose, "name": options.name})
-    done(options, f"{options.name} of {next(iter(whose.values()))!r} is gone", {})
+    done(options, f"{options.name} of {said(whose)} is gone", {**whose, "name": options.name})
     return 0
 
 

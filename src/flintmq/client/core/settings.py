@@ -301,10 +301,11 @@ def parse_uri(uri: str) -> Settings:
     try:
         parts = urlsplit(uri)
         port = parts.port
-    except ValueError:
+    except ValueError as error:
         # The reason quotes the text, which may hold the password.
+        why = "its port is above 65535" if "range" in str(error) else "it is not one"
         raise BadSettings(
-            "the URI is not one: expected amqp://user:password@host:port/virtual-host"
+            f"the URI is not taken, {why}: expected amqp://user:password@host:port/virtual-host"
         ) from None
     if parts.scheme not in ("amqp", "amqps"):
         raise BadSettings("the URI must begin with amqp:// or amqps://")

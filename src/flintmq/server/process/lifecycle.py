@@ -135,16 +135,20 @@ async def serve(
         say(f"flintmq {__version__} ({build()} build) listening on {url}")
     for url in pages:
         say(f"management on {url}")
-    if config.storage.directory is None:
-        log.info("without a data directory all ends with the broker; flintmq serve --data DIR keeps it")
-    else:
-        log.info("the data is in %s", config.storage.directory)
+    say_where_data_is(config)
     await end.event.wait()
     faults.stopping()
     say("flintmq is stopping")
     if management is not None:
         management.stop()
     return await server.stop(end.timeout_s) and not faults.has_ended_broker
+
+
+def say_where_data_is(config: Config) -> None:
+    if config.storage.directory is None:
+        log.info("without a data directory all ends with the broker; flintmq serve --data DIR keeps it")
+    else:
+        log.info("the data is in %s", os.path.abspath(config.storage.directory))
 
 
 def new_server(

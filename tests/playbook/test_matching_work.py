@@ -5,15 +5,22 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from playbook.dialogue import Client, Playbook
+from playbook.dialogue import Client, Playbook, carrying, frame
 
+from flintmq.wire import amqp
 from flintmq.wire.methods import (
+    BasicConsume,
+    BasicPublish,
+    ChannelOpen,
+    ChannelOpenOk,
     ExchangeBind,
     ExchangeBindOk,
     ExchangeDeclare,
     ExchangeDeclareOk,
+    Method,
     QueueBind,
     QueueBindOk,
+    encode_method,
 )
 
 EXCHANGES = 100
@@ -91,3 +98,82 @@ def test_little_is_not_counted(client: Client) -> None:
     bind(client, "q", "t", "a.*.c")
     assert charged(client, "t", "a.b.c") == 2  # the queue in a new route, and the copy in the queue
     assert charged(client, "t", "a.b.c") == 1
+
+
+LONG_SELECTOR = " OR ".join(["a = 1"] * 250)
+LONG_PATTERN = "a?" * 500
+REPEATED = "(((a{9}){9}){9})"
+METHODS = 10
+
+
+def done_in_one_read(client: Client, *methods: Method) -> int:
+    """How many octets of these methods one read takes; they are on channel 1 and those after it."""
+    octets = b"".join(
+        frame(amqp.FRAME_METHOD, 1 + number, encode_method(client.version, method))
+        for number, method in enumerate(methods)
+    )
+    with client.playbook.one_pass():
+        client.playbook.broker.pass_work.copies = 0
+        used = client.session.connection.receive(bytearray(octets), len(octets))
+    client.session.connection.paused = False
+    client.heard().clear()
+    return len(methods) * used // len(octets)
+
+
+@pytest.fixture
+def channels(client: Client) -> Client:
+    for number in range(2, 2 + METHODS):
+        client[number] >> ChannelOpen()
+        client[number] << ChannelOpenOk()
+    return client
+
+
+def regexp_filter(pattern: str) -> dict[str, object]:
+    return {"x-filter": {"type": "x-regexp", "arguments": {"x-pattern": pattern}}}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"x-selector": LONG_SELECTOR},
+        {"x-filter": {"type": "x-selector", "arguments": {"x-selector": LONG_SELECTOR}}},
+        regexp_filter(LONG_PATTERN),
+        regexp_filter(REPEATED),
+        regexp_filter(REPEATED * 2),  # too many places
+        {"x-selector": LONG_SELECTOR + ")"},
+    ],
+)
+def test_filters_of_consumers(channels: Client, arguments: dict[str, object]) -> None:
+    consumes = [BasicConsume(queue="q", arguments=arguments)] * METHODS
+    assert done_in_one_read(channels, *consumes) <= 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "arguments"),
+    [
+        ("x-selector", {"x-selector": LONG_SELECTOR}),
+        ("x-regexp", {"x-pattern": LONG_PATTERN}),
+        ("x-regexp", {"x-pattern": REPEATED}),
+        ("x-selector", {"x-selector": LONG_SELECTOR + ")"}),
+        ("x-regexp", {"x-pattern": LONG_PATTERN + ")"}),
+    ],
+)
+def test_conditions_of_bindings(channels: Client, kind: str, arguments: dict[str, object]) -> None:
+    declare(channels, "s", kind)
+    binds = [QueueBind(queue="q", exchange="s", arguments=arguments)] * METHODS
+    assert done_in_one_read(channels, *binds) == 1
+
+
+def test_methods_that_are_refused(channels: Client) -> None:
+    assert done_in_one_read(channels, *[BasicConsume(queue="none")] * METHODS) == 9
+
+
+@pytest.mark.parametrize("service", ["get.filter", "queue.peek"])
+def test_filters_of_services(client: Client, service: str) -> None:
+    headers = {"queue": "q", "selector": LONG_SELECTOR}
+    said = carrying(BasicPublish(exchange="amq.system", routing_key=service), headers=headers)
+    octets = client.frames(1, said) * METHODS
+    with client.playbook.one_pass():
+        client.playbook.broker.pass_work.copies = 0
+        assert METHODS * client.session.connection.receive(bytearray(octets), len(octets)) <= 2 * len(octets)
+    client.session.connection.paused = False

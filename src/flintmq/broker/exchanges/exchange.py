@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from flintmq.broker.exchanges.binding import Binding, Destination
 from flintmq.broker.matching import counted_set, lookup
-from flintmq.broker.matching.condition import Condition
+from flintmq.broker.matching.condition import Condition, reading_copies
 from flintmq.broker.matching.headers_condition import HeadersCondition, HeadersForm, headers_form, match_mode
 from flintmq.broker.matching.match_index import MatchIndex
 from flintmq.broker.matching.topic_trie import TopicTrie
@@ -230,7 +230,7 @@ class Exchange:
         raise NotImplementedError
 
     def charge(self, copies: int) -> int:
-        """To find destinations took as long as to put so many messages into queues: others may be due."""
+        """To find destinations, or to read a binding, takes as long as so many copies into queues."""
         if copies > UNCOUNTED_COPIES and self.router is not None:
             self.router.pass_work.copies += copies
         return 0
@@ -359,6 +359,11 @@ class ConditionExchange(Exchange):
     def condition_of(self, form: Any) -> Condition:
         raise NotImplementedError
 
+    def read(self, form: Any) -> Condition:
+        """condition_of(), counted in the work of the pass."""
+        self.charge(reading_copies(form))
+        return self.condition_of(form)
+
     def route(self, routing_key: str, headers: Headers | None, found: dict[Any, Any]) -> None:
         asked = lookup.lookup_of(headers, routing_key)
         asked.steps = 0
@@ -370,7 +375,7 @@ class ConditionExchange(Exchange):
     def attach(self, binding: Binding) -> None:
         form = self.form_of(binding)
         condition = self.index.find(form)
-        self.index.add(self.condition_of(form) if condition is None else condition, binding.destination)
+        self.index.add(self.read(form) if condition is None else condition, binding.destination)
 
     def detach(self, binding: Binding) -> None:
         self.index.remove(self.form_of(binding), binding.destination)

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 from flintmq.broker.exchanges.binding import Binding
 from flintmq.broker.exchanges.exchange import ConditionExchange, Exchange, Headers
-from flintmq.broker.matching.condition import Condition
+from flintmq.broker.matching.condition import Condition, reading_copies
 from flintmq.broker.matching.lookup import ROUTING_KEY, Reference, reference_of
 from flintmq.broker.matching.match_index import MatchIndex
 from flintmq.broker.matching.prop_wild import PropWildCondition, PropWildForm, prop_wild_form
@@ -33,7 +33,7 @@ class SelectorExchange(ConditionExchange):
     type = "x-selector"
 
     def validate_binding(self, routing_key: str, arguments: Mapping[str, FieldValue]) -> None:
-        parse_selector(text_argument(arguments, "x-selector", None))
+        self.read(text_argument(arguments, "x-selector", None))
 
     def form_of(self, binding: Binding) -> Hashable:
         return text_argument(binding.arguments, "x-selector", None)
@@ -71,8 +71,9 @@ class RegexpExchange(ConditionExchange):
         return self.by_header > 0
 
     def validate_binding(self, routing_key: str, arguments: Mapping[str, FieldValue]) -> None:
-        reference, pattern = regexp_form(routing_key, arguments)
-        RegexpCondition((reference, pattern), reference, pattern, StateBudget())
+        form = regexp_form(routing_key, arguments)
+        self.charge(reading_copies(form))
+        RegexpCondition(form, form[0], form[1], StateBudget())
 
     def form_of(self, binding: Binding) -> RegexpForm:
         return regexp_form(binding.routing_key, binding.arguments)

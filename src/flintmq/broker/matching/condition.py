@@ -39,7 +39,23 @@ AFFIX_CHARS_MAX = 32
 # Grams of one pattern that are considered: more do not find a rarer one often enough.
 GRAMS_MAX = 32
 
+# To read a condition takes some 1.2 microseconds for a letter of a selector or pattern, and 0.3 milliseconds
+# where a pattern repeats something a thousand times, or is refused for that. As PassWork.copies counts.
+LETTER_COPIES = 32
+REPETITION_COPIES = 8192
+
 Cover: TypeAlias = tuple[Any, ...] | None
+
+
+def reading_copies(given: object) -> int:
+    """To read a condition from this takes as long, at most, as to put so many messages into queues."""
+    if isinstance(given, str):
+        return LETTER_COPIES * len(given) + (REPETITION_COPIES if "{" in given else 0)
+    if isinstance(given, dict):
+        return sum([reading_copies(name) + reading_copies(value) for name, value in given.items()])
+    if isinstance(given, list | tuple):
+        return sum([reading_copies(each) for each in given])
+    return 0
 
 
 def all_of(covers: Iterable[Cover]) -> Cover:

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from flintmq.broker.matching.condition import Condition
+from flintmq.broker.matching.condition import Condition, reading_copies
 from flintmq.broker.matching.headers_condition import HeadersCondition, headers_form
 from flintmq.broker.matching.lookup import ROUTING_KEY, Lookup, Reference, reference_of
 from flintmq.broker.matching.prop_wild import PropWildCondition, prop_wild_form
 from flintmq.broker.matching.regexp_condition import RegexpCondition
 from flintmq.broker.matching.selector_parser import parse_selector
 from flintmq.broker.matching.topic_trie import TopicTrie
+from flintmq.broker.scheduling.pass_work import PassWork
 from flintmq.checks import shown
 from flintmq.errors import ChannelFault
 from flintmq.patterns.regexp import StateBudget
@@ -85,17 +86,27 @@ class Conjunction(Condition):
         return all(part.holds(lookup) for part in self.parts)
 
 
-def condition_of(arguments: Arguments) -> Condition | None:
-    """What a reader with these arguments takes, None for everything; a ChannelFault names a wrong filter."""
+def condition_of(arguments: Arguments, pass_work: PassWork) -> Condition | None:
+    """What a reader with these arguments takes, None for everything; a ChannelFault names a wrong filter.
+
+    What it takes to read them is counted in the work of the pass.
+    """
     parts: list[Condition] = []
     for name, value in arguments.items():
         if name in (SELECTOR, JMS_SELECTOR):
-            parts.append(parse_selector(text_of(value, f"argument '{name}'")))
+            parts.append(counted_selector(text_of(value, f"argument '{name}'"), pass_work))
         elif name == FILTER:
+            pass_work.copies += reading_copies(value)
             parts.extend(filters_of(value))
         elif name.startswith(FILTER) or name in OF_BINDINGS:
             refuse_unknown(name, value)
     return joined(parts)
+
+
+def counted_selector(text: str, pass_work: PassWork) -> Condition:
+    """A selector; reading it is counted in the work of the pass."""
+    pass_work.copies += reading_copies(text)
+    return parse_selector(text)
 
 
 def joined(parts: list[Condition]) -> Condition | None:

@@ -84,7 +84,7 @@ class Consumer:
         self.terms = terms  # None for an ordinary one
         self.content_class = 0 if terms is None else terms.content_class
         self.priority = priority_of(arguments)
-        self.selection = selection_of(arguments, queue.consumers)
+        self.selection = selection_of(arguments, queue.consumers, queue.pass_work)
         # As they were set when it was made: later basic.qos with global off leaves it alone.
         self.prefetch_count: int = channel.prefetch_count
         self.prefetch_bytes: int = channel.prefetch_bytes

@@ -2,6 +2,7 @@ cimport cython
 from flintmq.broker.matching.condition cimport Condition
 from flintmq.broker.matching.lookup cimport Lookup
 from flintmq.broker.messages.message cimport Message
+from flintmq.broker.scheduling.pass_work cimport PassWork
 
 
 @cython.final
@@ -22,6 +23,6 @@ cdef class ConsumerSelector:
     cpdef bint accepts(self, Message message) noexcept
 
 
-cpdef ConsumerSelector selection_of(object arguments, list consumers)
+cpdef ConsumerSelector selection_of(object arguments, list consumers, PassWork pass_work)
 
 cpdef ConsumerSelector selector_of(Condition condition)

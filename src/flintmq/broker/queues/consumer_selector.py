@@ -18,6 +18,7 @@ from flintmq.errors import PeerFault
 
 if TYPE_CHECKING:
     from flintmq.broker.queues.consumer import Consumer
+    from flintmq.broker.scheduling.pass_work import PassWork
     from flintmq.wire.tables import FieldTable
 
 # In units of 40 nanoseconds: any condition, and so many octets of its text.
@@ -76,9 +77,11 @@ class ConsumerSelector:
         return self.cost * OCTETS_OF_COST
 
 
-def selection_of(arguments: FieldTable, consumers: list[Consumer]) -> ConsumerSelector | None:
+def selection_of(
+    arguments: FieldTable, consumers: list[Consumer], pass_work: PassWork
+) -> ConsumerSelector | None:
     """The selection that basic.consume asks for, if any; `consumers` are those that the queue has already."""
-    condition = late_binding.condition_of(arguments)
+    condition = late_binding.condition_of(arguments, pass_work)
     if condition is None:
         return None
     for consumer in consumers:

@@ -401,7 +401,7 @@ def asked_selection(request: Request) -> ConsumerSelector | None:
         asked[late_binding.SELECTOR] = selector
     if "filter" in request.arguments:
         asked[late_binding.FILTER] = request.arguments["filter"]
-    condition = late_binding.condition_of(asked)
+    condition = late_binding.condition_of(asked, request.channel.virtual_host.pass_work)
     return None if condition is None else selector_of(condition)
 
 

@@ -10,8 +10,8 @@ from collections.abc import Generator
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from flintmq.broker.matching.selector_parser import parse_selector
-from flintmq.broker.queues.consumer_selector import ConsumerSelector, LastLookup
+from flintmq.broker.matching.late_binding import counted_selector
+from flintmq.broker.queues.consumer_selector import ConsumerSelector, selector_of
 from flintmq.broker.services import browsing
 from flintmq.errors import ChannelFault
 from flintmq.wire import amqp
@@ -42,8 +42,9 @@ class Listing:
 
     def list_on(self, first: int, selector: str) -> Looking:
         """Numbers of messages from `first` on."""
-        selection = ConsumerSelector(parse_selector(selector), LastLookup()) if selector else None
-        return self.look_on(first, selection)
+        if not selector:
+            return self.look_on(first, None)
+        return self.look_on(first, selector_of(counted_selector(selector, self.queue.pass_work)))
 
     def look_on(self, first: int, selection: ConsumerSelector | None) -> Looking:
         if first < len(self.places):  # told before: they may be gone, and then are not found

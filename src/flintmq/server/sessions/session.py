@@ -499,6 +499,7 @@ class Session(Events):
         if channel is None or not isinstance(fault, ChannelFault):
             self.close_connection(fault)
             return
+        self.take_time(METHOD_COPIES)  # one after the other may fail, each on a channel of its own
         log.info("channel %d of %s closed: %s", channel.number, self, fault.reply_text)
         self.audit_refusal(fault)
         channel.abandon_content()

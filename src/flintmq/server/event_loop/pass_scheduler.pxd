@@ -1,6 +1,6 @@
 cimport cython
 cimport flintmq.clock as clock
-from flintmq.broker.scheduling.pass_work cimport PassWork
+from flintmq.broker.scheduling.pass_work cimport COPIES_MAX, PassWork
 from flintmq.broker.broker cimport Broker
 from flintmq.histogram cimport Histogram
 from flintmq.server.event_loop.read_coalescing cimport ReadCoalescing
@@ -30,6 +30,8 @@ cdef class PassScheduler:
     cdef bint pass_due
     cdef bint is_scheduled
     cdef bint is_stopped
+    cdef object resuming
+    cdef bint is_resuming
     cdef int reads
     cdef public int count
     cdef public bint is_alarmed
@@ -57,6 +59,9 @@ cdef class PassScheduler:
     cdef int count_senders(self) except -1
     cpdef limit_reads(self, Py_ssize_t most)
     cpdef after_read(self)
+    cpdef resume_soon(self, link)
+    cdef resume_more(self)
+    cpdef resume_some(self)
     cpdef schedule_pass(self)
     cpdef stop(self)
     cpdef scheduled_turn(self)

@@ -9,10 +9,11 @@ here: the buffer that they read into and the list of those with something to sen
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from typing import TYPE_CHECKING
 
 from flintmq import clock
-from flintmq.broker.scheduling.pass_work import PassWork
+from flintmq.broker.scheduling.pass_work import COPIES_MAX, PassWork
 from flintmq.protocol.outbox import Output, Room
 from flintmq.server.event_loop.read_coalescing import ReadCoalescing
 
@@ -58,6 +59,7 @@ class PassScheduler:
         "buffer",
         "count",
         "is_alarmed",
+        "is_resuming",
         "is_scheduled",
         "is_stopped",
         "little_waits",
@@ -70,6 +72,7 @@ class PassScheduler:
         "read_coalescing",
         "reads",
         "refreshed_us",
+        "resuming",
         "room",
         "senders",
         "senders_us",
@@ -94,6 +97,8 @@ class PassScheduler:
         self.pass_due = False  # sockets are being read, and it comes after them
         self.is_scheduled = False  # it comes in the next turn of the event loop
         self.is_stopped = False
+        self.resuming: deque[Link] = deque()  # which go on with what was left of their reads
+        self.is_resuming = False  # that comes in the next turn of the event loop
         self.reads = 0  # in this turn
         self.count = 0  # since somebody set it to 0
         self.is_alarmed = False  # publishers must not be read from
@@ -182,6 +187,30 @@ class PassScheduler:
         if not self.pass_due and not self.is_scheduled:
             self.is_scheduled = True
             self.loop.call_soon(self.scheduled_turn)
+
+    def resume_soon(self, link: Link) -> None:
+        """The link goes on with what was left of its read when it is its turn."""
+        self.resuming.append(link)
+        self.resume_more()
+
+    def resume_more(self) -> None:
+        if self.resuming and not self.is_resuming:
+            self.is_resuming = True
+            self.loop.call_soon(self.resume_some)
+
+    def resume_some(self) -> None:
+        """As many as take as long as one read may, and one more: before others the sockets are looked at."""
+        self.is_resuming = False
+        copies = 0
+        try:
+            for _ in range(len(self.resuming)):
+                self.pass_work.copies = 0
+                self.resuming.popleft().resume()
+                copies += self.pass_work.copies
+                if copies > COPIES_MAX:
+                    break
+        finally:
+            self.resume_more()
 
     def stop(self) -> None:
         """No pass comes any more, also none that is scheduled: what passes write to is about to be closed."""

@@ -348,7 +348,7 @@ class Link:
             if not self.held:
                 self.resume_reading()
                 if self.session.connection.paused:
-                    self.server.loop.call_soon(self.resume)
+                    self.scheduler.resume_soon(self)
 
     def pause_reading(self) -> None:
         self.want(self.wanted & ~READ)

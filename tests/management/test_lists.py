@@ -116,6 +116,20 @@ def test_what_is_counted(http_api: Http, vhost: str) -> None:
     assert (whole["publish"], whole["ack"], whole["deliver_get"]) == (8, 4, 8)
 
 
+def test_what_is_said_of_a_virtual_host(http_api: Http, vhost: str) -> None:
+    name = f"{vhost}-2"
+    said = {"description": "all orders", "tags": "shop,eu", "default_queue_type": "quorum"}
+    assert http_api("PUT", f"/api/vhosts/{name}", said | {"default_queue_type": "fast"}).status == 400
+    assert http_api.ok("PUT", f"vhosts/{name}", said) == 201
+    shown = http_api.get(f"vhosts/{name}")
+    assert http_api.ok("DELETE", f"vhosts/{name}") == 204
+    about = {"description": "all orders", "tags": ["shop", "eu"], "default_queue_type": "quorum"}
+    assert {key: shown[key] for key in about} == shown["metadata"] == about
+    plain = http_api.get(f"vhosts/{vhost}")
+    assert plain["metadata"] == {"description": "", "tags": []}
+    assert plain["default_queue_type"] == "undefined"
+
+
 def test_values_that_json_does_not_have(http_api: Http, vhost: str) -> None:
     url = f"amqp://guest:guest@127.0.0.1:{http_api.amqp_port}/{vhost}"
     arguments = {"x-large": 2**63 - 1, "x-octets": b"\xff", "x-cost": Decimal("1.5"), "x-none": None}

@@ -240,6 +240,19 @@ def test_what_leaves_a_way_in_takes_no_force(
     done(boss, service, **arguments)
 
 
+def test_what_is_said_of_a_virtual_host_goes_with_it(playbook: TimedPlaybook, boss: Client) -> None:
+    said = {"description": "all orders", "tags": ["shop", "eu"], "default_queue_type": "quorum"}
+    done(boss, "vhost.add", virtual_host="v", **said)
+    row = next(row for row in rows(boss, "vhost.list") if row["virtual-host"] == "v")
+    assert (row["description"], row["tags"]) == ("all orders", ["shop", "eu"])
+    assert row["default-queue-type"] == "quorum"
+    done(boss, "vhost.delete", virtual_host="v")
+    playbook.passes(10)
+    done(boss, "vhost.add", virtual_host="v")
+    row = next(row for row in rows(boss, "vhost.list") if row["virtual-host"] == "v")
+    assert (row["description"], row["tags"], row["default-queue-type"]) == ("", [], "undefined")
+
+
 def test_the_only_virtual_host_of_the_administrators_is_kept(playbook: TimedPlaybook, boss: Client) -> None:
     done(boss, "vhost.add", virtual_host="v")
     new_user(boss, "root", "v", tags=["administrator"])
@@ -286,6 +299,10 @@ def test_guest_without_settings_can_be_taken_away(playbook: TimedPlaybook, boss:
         ("vhost.add", {"virtual_host": "x" * 256}, 406, "1 to 255 octets"),
         ("vhost.add", {"virtual_host": "a\x1bb"}, 406, "printable"),
         ("vhost.add", {}, 406, "argument 'virtual-host'"),
+        ("vhost.add", {"virtual_host": "v", "tags": "a,b"}, 406, "expected an array of texts"),
+        ("vhost.add", {"virtual_host": "v", "tags": [1]}, 406, "expected an array of texts"),
+        ("vhost.add", {"virtual_host": "v", "default_queue_type": "fast"}, 406, "expected one of undefined"),
+        ("vhost.add", {"virtual_host": "v", "description": "x" * 65_536}, 406, "at most 65536 octets"),
         ("vhost.delete", {"virtual_host": "v"}, 404, "no virtual host 'v'"),
         ("vhost.delete", {"virtual_host": "/"}, 406, "virtual host '/' is set by the broker's settings"),
         (
@@ -513,6 +530,7 @@ def test_a_virtual_host_is_added_and_used(playbook: TimedPlaybook, boss: Client)
     client.publishes("a.b", b"x", exchange="amq.topic")
     assert client.gets_all("q") == [b"x"]
     running = {"state": "running", "tracing": False, "queues": 1, "connections": 1}
+    running |= {"description": "", "tags": [], "default-queue-type": "undefined"}
     assert rows(boss, "vhost.list") == [
         {"virtual-host": "/", "fixed": True, **running},
         {"virtual-host": "v", "fixed": False, **running},

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from flintmq import checks
@@ -11,6 +10,7 @@ from flintmq.auth.permissions import TopicPermissions
 from flintmq.auth.user import Tag, User
 from flintmq.broker.administration import limits as limits_of
 from flintmq.broker.administration import parameters as parameters_of
+from flintmq.broker.administration.host_metadata import HOST_COMPONENT, HOST_METADATA, describe, is_news
 from flintmq.broker.administration.permissions import check_patterns
 from flintmq.broker.definitions.entry import Entry, host_of, quoted
 from flintmq.broker.definitions.fields import Fields, field_value, named_values
@@ -38,10 +38,6 @@ HASH_CHARS_MAX = 1024
 # A key of ours: the hash with the keys of SCRAM.
 KEYED_HASH = "flintmq_password_hash"
 
-# Where the descriptions of a virtual host are kept: a parameter of it, which goes with it.
-HOST_COMPONENT = "flintmq.virtual-host"
-HOST_METADATA = "metadata"
-NO_METADATA: FieldTable = {"description": "", "tags": []}
 # RabbitMQ's parameters of the whole broker have no component.
 GLOBAL_COMPONENT = "global"
 # Parameters of these components are something of its own here.
@@ -204,7 +200,7 @@ class HostEntry(Entry):
     def check(self, draft: Draft) -> None:
         if draft.host(self.name) is None:
             draft.broker.administration.virtual_hosts.check_new(self.name)
-        if is_news(draft.broker, self.name, self.metadata):
+        if is_news(draft.broker.administration.parameters, self.name, self.metadata):
             draft.add_parameter((self.name, HOST_COMPONENT, HOST_METADATA), self.metadata)
         draft.hosts.add(self.name)
 
@@ -213,25 +209,7 @@ class HostEntry(Entry):
         if is_new:
             broker.administration.virtual_hosts.add(self.name)
             self.is_begun = True
-        return describe(broker, self.name, self.metadata) or is_new
-
-
-def describe(broker: Broker, virtual_host: str, metadata: FieldTable) -> bool:
-    """Keeps what is said of a virtual host; whether that is something new."""
-    if not is_news(broker, virtual_host, metadata):
-        return False
-    broker.administration.parameters.set(virtual_host, HOST_COMPONENT, HOST_METADATA, metadata)
-    return True
-
-
-def is_news(broker: Broker, virtual_host: str, metadata: FieldTable) -> bool:
-    return bool(metadata) and metadata != (metadata_of(broker, virtual_host) or NO_METADATA)
-
-
-def metadata_of(broker: Broker, virtual_host: str) -> Mapping[str, FieldValue]:
-    key = (virtual_host, HOST_COMPONENT, HOST_METADATA)
-    found = broker.administration.parameters.values.get(key)
-    return found if isinstance(found, dict) else {}
+        return describe(broker.administration.parameters, self.name, self.metadata) or is_new
 
 
 class PermissionEntry(Entry):

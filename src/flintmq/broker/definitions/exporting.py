@@ -17,17 +17,15 @@ from typing import TYPE_CHECKING, Any
 from flintmq import __version__
 from flintmq.broker.administration import limits as limits_of
 from flintmq.broker.administration import parameters as parameters_of
+from flintmq.broker.administration.host_metadata import HOST_COMPONENT, NO_METADATA, metadata_of
 from flintmq.broker.definitions.account_entries import (
     GLOBAL_COMPONENT,
-    HOST_COMPONENT,
     KEYED_HASH,
     LIMITS_COMPONENT,
-    NO_METADATA,
     OPERATOR_POLICY_COMPONENT,
     OWN_HASHING,
     has_keys,
     hashing_of,
-    metadata_of,
     text_of,
 )
 from flintmq.broker.definitions.importing import OF_ALL, SECTIONS
@@ -134,7 +132,7 @@ class Export:
         }
         if self.within:
             about["original_vhost_name"] = self.within
-            about["metadata"] = dict(metadata_of(self.broker, self.within))
+            about["metadata"] = dict(metadata_of(self.broker.administration.parameters, self.within))
         return {**about, **{name: [] for name in self.names}}
 
     def hosts(self, after: str = "") -> list[str]:
@@ -174,7 +172,7 @@ class Export:
             if name > last:
                 limits = self.broker.administration.limits.of.get((limits_of.HOST, name), {})
                 row: dict[str, Any] = {"name": name, "limits": [list(pair) for pair in limits.items()]}
-                metadata = dict(metadata_of(self.broker, name))
+                metadata = dict(metadata_of(self.broker.administration.parameters, name))
                 row["metadata"] = metadata or dict(NO_METADATA)
                 yield (name,), row
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from flintmq.auth import Operation, Permissions, Tag, User, require
 from flintmq.auth.passwords import PasswordHash, parse_hash
 from flintmq.auth.permissions import TopicPermissions
+from flintmq.broker.administration import host_metadata
 from flintmq.broker.administration.limits import UNLIMITED
 from flintmq.broker.services.arguments import PAGE
 from flintmq.broker.services.request import Request, service
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
     from flintmq.wire.tables import FieldTable, FieldValue
 
 POLICY = "name text, pattern text, definition table, priority? number, apply-to? text, virtual-host? text"
+# What may be kept as the default queue type of a virtual host.
+QUEUE_TYPES = (host_metadata.NO_QUEUE_TYPE, "classic", "quorum", "stream")
 # Between the parts of a place in a list: no name of a user or virtual host is told apart by it.
 APART = "\n"
 
@@ -172,11 +175,41 @@ def password_of(request: Request) -> Generator[Wait | None, None, PasswordHash]:
 # Virtual hosts
 
 
-@service("vhost.add", "virtual-host text", changes=True, administers=True)
+@service(
+    "vhost.add",
+    "virtual-host text, description? text, tags? array, default-queue-type? text",
+    changes=True,
+    administers=True,
+)
 def vhost_add(request: Request) -> None:
-    """Adds the virtual host `virtual-host`, which nobody may use yet."""
-    administration(request).virtual_hosts.add(request.text("virtual-host"))
+    """Adds the virtual host `virtual-host`, which nobody may use yet.
+
+    `description`, `tags` and `default-queue-type` are kept for those who ask, and change nothing.
+    """
+    model, name, metadata = administration(request), request.text("virtual-host"), metadata_in(request)
+    model.virtual_hosts.check_new(name)
+    host_metadata.check(model.parameters, name, metadata)
+    model.virtual_hosts.add(name)
+    host_metadata.describe(model.parameters, name, metadata)
     done(request)
+
+
+def metadata_in(request: Request) -> FieldTable:
+    """As RabbitMQ's definitions have it; what is not given is not there."""
+    found: FieldTable = {}
+    if description := request.text("description", ""):
+        found["description"] = description
+    tags = request.arguments.get("tags", [])
+    if not isinstance(tags, list) or not all(isinstance(each, str) and each for each in tags):
+        raise request.wrong("tags", "expected an array of texts")
+    if tags:
+        found["tags"] = tags
+    queue_type = request.text("default-queue-type", host_metadata.NO_QUEUE_TYPE)
+    if queue_type not in QUEUE_TYPES:
+        raise request.wrong("default-queue-type", f"expected one of {', '.join(QUEUE_TYPES)}")
+    if queue_type != host_metadata.NO_QUEUE_TYPE:
+        found["default_queue_type"] = queue_type
+    return found
 
 
 @service("vhost.delete", "virtual-host text, force? flag", changes=True, administers=True)
@@ -206,17 +239,22 @@ def trace_off(request: Request) -> None:
 
 @service("vhost.list", PAGE)
 def vhost_list(request: Request) -> Iterator[None]:
-    """The virtual hosts by name: `fixed`, `state`, `tracing`, `queues`, `connections`."""
+    """The virtual hosts by name: `fixed`, `state`, `tracing`, `queues`, `connections`, and what is said of
+    each: `description`, `tags`, `default-queue-type`."""
     hosts = administration(request, Tag.MONITORING).virtual_hosts
     broker = request.broker
 
     def row(name: str) -> FieldTable:
         running = broker.virtual_hosts.get(name)
         host = running or hosts.ending.get(name)
+        said = host_metadata.metadata_of(broker.administration.parameters, name)
         found: FieldTable = {
             "virtual-host": name,
             "fixed": hosts.is_fixed(name),
             "state": "deleting" if running is None else "running",
+            "description": said.get("description", ""),
+            "tags": said.get("tags", []),
+            "default-queue-type": said.get("default_queue_type", host_metadata.NO_QUEUE_TYPE),
         }
         if host is not None:
             found["tracing"] = host.router.is_traced

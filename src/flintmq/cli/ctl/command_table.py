@@ -54,6 +54,9 @@ OPTIONS = {
     "--unit": ("<unit>", "gb, mb, kb or bytes (gb)"),
     "--address": ("<address>", "connect to the ports here rather than where they listen"),
     "--user": ("<username>", "the user (guest)"),
+    "--description": ("<text>", "what it is for"),
+    "--tags": ("<tags>", "words for people and tools, with commas between them"),
+    "--default-queue-type": ("<type>", "classic, quorum or stream: is kept, and changes nothing here"),
 }
 # Which every command takes; each has its meaning there, or changes nothing on a single node.
 COMMON = frozenset(
@@ -161,7 +164,12 @@ USERS = {
     ),
 }
 HOSTS = {
-    "add_vhost": Command("adds a virtual host", "<vhost>", example="add_vhost orders"),
+    "add_vhost": Command(
+        "adds a virtual host, with what is said of it",
+        "<vhost>",
+        "--description --tags --default-queue-type",
+        "add_vhost orders --description 'all orders' --tags shop,eu",
+    ),
     "delete_vhost": Command(
         "deletes a virtual host with all that is in it", "<vhost>", "--force", "delete_vhost orders"
     ),
@@ -376,7 +384,7 @@ LISTS = {
         "the consumers of a virtual host", "[<column> ...]", "--vhost", "list_consumers -p /"
     ),
     "list_users": Command("the users and their tags", "[<column> ...]", "", "list_users --formatter json"),
-    "list_vhosts": Command("the virtual hosts", "[<column> ...]", "", "list_vhosts name tracing"),
+    "list_vhosts": Command("the virtual hosts", "[<column> ...]", "", "list_vhosts name description tags"),
     "list_permissions": Command(
         "who may do what in a virtual host", "[<column> ...]", "--vhost", "list_permissions -p /"
     ),

@@ -412,7 +412,17 @@ def set_user_tags(ctl: Ctl) -> None:
 def add_vhost(ctl: Ctl) -> None:
     (name,) = ctl.words
     ctl.say(f'Adding vhost "{name}" ...')
-    ctl.ask("vhost.add", virtual_host=name)
+    tags = [each.strip() for each in ctl.options.get("--tags", "").split(",") if each.strip()]
+    queue_type = ctl.options.get("--default-queue-type")
+    ctl.ask(
+        "vhost.add",
+        virtual_host=name,
+        description=ctl.options.get("--description"),
+        tags=tags or None,
+        default_queue_type=queue_type,
+    )
+    if queue_type not in (None, "undefined", "classic"):
+        ctl.say(f"The default queue type {queue_type} is kept; queues without x-queue-type are classic here.")
 
 
 def delete_vhost(ctl: Ctl) -> None:

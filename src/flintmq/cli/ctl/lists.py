@@ -238,6 +238,9 @@ def vhost_rows(connection: Connection, wanted: Wanted) -> Iterator[Row]:
             "name": row["virtual-host"],
             "tracing": row.get("tracing", False),
             "cluster_state": row["state"],
+            "description": row.get("description", ""),
+            "tags": row.get("tags", []),
+            "default_queue_type": row.get("default-queue-type", "undefined"),
         }
 
 
@@ -319,7 +322,12 @@ LISTS = {
     ),
     "list_feature_flags": List("Listing feature flags ...", "name state", "name state", feature_flag_rows),
     "list_users": List("Listing users ...", "user tags", "user tags", user_rows),
-    "list_vhosts": List("Listing vhosts ...", "name tracing cluster_state", "name", vhost_rows),
+    "list_vhosts": List(
+        "Listing vhosts ...",
+        "name tracing cluster_state description tags default_queue_type",
+        "name",
+        vhost_rows,
+    ),
     "list_permissions": List(
         'Listing permissions for vhost "{vhost}" ...',
         "user configure write read",

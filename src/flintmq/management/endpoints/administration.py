@@ -64,14 +64,21 @@ async def host_rows(call: Call) -> list[dict[str, Any]]:
     before = samples.before(now)
     seconds = 0.0 if before is None else now.time_s - before.time_s
     found = []
-    for name in await call.context.hosts():
+    for name, said in (await call.context.described_hosts()).items():
         if not call.identity.sees(name):
             continue
         counts = now.hosts.get(name)
-        found.append(
-            host_row(call, name, counts, None if before is None else before.hosts.get(name), seconds)
-        )
+        row = host_row(call, name, counts, None if before is None else before.hosts.get(name), seconds)
+        found.append(row | metadata_shown(said))
     return found
+
+
+def metadata_shown(said: dict[str, Any]) -> dict[str, Any]:
+    """What is said of a virtual host, in the two places where RabbitMQ shows it."""
+    about = {"description": said["description"], "tags": said["tags"]}
+    queue_type = said["default-queue-type"]
+    metadata = about if queue_type == "undefined" else {**about, "default_queue_type": queue_type}
+    return {**about, "default_queue_type": queue_type, "metadata": metadata}
 
 
 def host_row(
@@ -79,11 +86,7 @@ def host_row(
 ) -> dict[str, Any]:
     row: dict[str, Any] = {
         "cluster_state": {call.context.node: "running"},
-        "default_queue_type": "undefined",
-        "description": "",
-        "metadata": {"description": "", "tags": []},
         "name": name,
-        "tags": [],
         "tracing": counts is not None and counts["tracing"],
     }
     if counts is not None:
@@ -117,21 +120,33 @@ async def vhost_one(call: Call) -> dict[str, Any]:
 async def vhost_put(call: Call) -> Response:
     """Adds a virtual host, in which a user of the broker itself gets all permissions; 201 if it is new.
 
-    `tracing` turns the firehose of the virtual host on or off.
+    `description`, `tags` and `default_queue_type` are kept of one that is new. `tracing` turns the firehose
+    of the virtual host on or off.
     """
-    tracing = (await call.json()).get("tracing")
+    body = await call.json()
+    tracing = body.get("tracing")
     if tracing is not None and not isinstance(tracing, bool):
         raise BadRequest(f"tracing: expected true or false, not {tracing!r}")
     name = call["vhost"]
     is_new = name not in await call.context.hosts()
     if is_new:
-        await call.ask("vhost.add", {"virtual-host": name})
+        await call.ask("vhost.add", {"virtual-host": name, **metadata_given(body)})
         if not call.identity.visitor:  # what a back end allows is not the broker's to change
             everything = {"configure": ".*", "write": ".*", "read": ".*"}
             await call.ask("permission.set", {"user": call.identity.user, "virtual-host": name, **everything})
     if tracing is not None:
         await call.ask("trace.on" if tracing else "trace.off", {"virtual-host": name})
     return no_content(201 if is_new else 204)
+
+
+def metadata_given(body: dict[str, Any]) -> dict[str, Any]:
+    """Arguments of vhost.add; tags may be a text with commas between them."""
+    tags = body.get("tags")
+    if isinstance(tags, str):
+        tags = [each.strip() for each in tags.split(",") if each.strip()]
+    queue_type = body.get("default_queue_type", body.get("defaultqueuetype"))
+    given = {"description": body.get("description"), "tags": tags, "default-queue-type": queue_type}
+    return {name: value for name, value in given.items() if value is not None}
 
 
 @endpoint("DELETE", "/api/vhosts/{vhost}", ADMINISTRATOR)

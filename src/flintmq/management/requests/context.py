@@ -102,8 +102,12 @@ class Context:
 
     async def hosts(self) -> list[str]:
         """The names of all virtual hosts."""
+        return list(await self.described_hosts())
+
+    async def described_hosts(self) -> dict[str, dict[str, Any]]:
+        """All virtual hosts by name: the rows of vhost.list."""
         rows = await self.rows("vhost.list")
-        found = [row["virtual-host"] for row in rows if row["state"] == "running"]
+        found = {row["virtual-host"]: row for row in rows if row["state"] == "running"}
         self.forget_others(frozenset(found))
         return found
 

@@ -1,0 +1,44 @@
+"""What is said of a virtual host: its description, its tags, the queue type that RabbitMQ would use.
+
+The broker keeps it for those who ask, and changes nothing by it. It is a parameter of the virtual host, which
+goes with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from flintmq.broker.administration.parameters import Parameters
+    from flintmq.wire.tables import FieldTable, FieldValue
+
+HOST_COMPONENT = "flintmq.virtual-host"
+HOST_METADATA = "metadata"
+NO_METADATA: FieldTable = {"description": "", "tags": []}
+# What RabbitMQ says of a virtual host without one.
+NO_QUEUE_TYPE = "undefined"
+
+
+def check(parameters: Parameters, virtual_host: str, metadata: FieldTable) -> None:
+    """Raises unless it may be kept; whether there is the virtual host is another question."""
+    if is_news(parameters, virtual_host, metadata):
+        parameters.check(virtual_host, HOST_COMPONENT, HOST_METADATA, metadata)
+
+
+def describe(parameters: Parameters, virtual_host: str, metadata: FieldTable) -> bool:
+    """Keeps what is said of a virtual host; whether that is something new."""
+    if not is_news(parameters, virtual_host, metadata):
+        return False
+    parameters.set(virtual_host, HOST_COMPONENT, HOST_METADATA, metadata)
+    return True
+
+
+def is_news(parameters: Parameters, virtual_host: str, metadata: FieldTable) -> bool:
+    return bool(metadata) and metadata != (metadata_of(parameters, virtual_host) or NO_METADATA)
+
+
+def metadata_of(parameters: Parameters, virtual_host: str) -> Mapping[str, FieldValue]:
+    key = (virtual_host, HOST_COMPONENT, HOST_METADATA)
+    found = parameters.values.get(key)
+    return found if isinstance(found, dict) else {}

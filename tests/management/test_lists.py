@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import time
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -114,6 +115,20 @@ def test_what_is_counted(http_api: Http, vhost: str) -> None:
     assert (exchange["publish_in"], exchange["publish_out"]) == (7, 7)
     whole = http_api.get(f"vhosts/{vhost}")["message_stats"]
     assert (whole["publish"], whole["ack"], whole["deliver_get"]) == (8, 4, 8)
+
+
+def test_octets_of_a_virtual_host_are_those_of_all_its_connections(http_api: Http, vhost: str) -> None:
+    url = f"amqp://guest:guest@127.0.0.1:{http_api.amqp_port}/{vhost}"
+    with connect(url) as connection, connection.channel(confirm=True) as channel:
+        channel.queue("q")
+        channel.publish(b"x" * 100_000, routing_key="q")
+        during = http_api.get(f"vhosts/{vhost}")
+    assert during["recv_oct"] > 100_000 > during["send_oct"] > 0
+    assert set(during["recv_oct_details"]) == set(during["send_oct_details"]) == {"rate"}
+    time.sleep(0.2)  # totals are as fresh as that
+    after = http_api.get(f"vhosts/{vhost}")
+    assert during["recv_oct"] < after["recv_oct"] < during["recv_oct"] + 10_000
+    assert during["send_oct"] <= after["send_oct"]
 
 
 def test_what_is_said_of_a_virtual_host(http_api: Http, vhost: str) -> None:

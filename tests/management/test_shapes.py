@@ -25,7 +25,6 @@ LEFT_OUT = {
     "socket_opts",
 }
 LEFT_OUT_OF = {
-    "vhosts": {"recv_oct", "recv_oct_details", "send_oct", "send_oct_details"},
     "overview": {"contexts"},
 }
 

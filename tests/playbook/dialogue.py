@@ -92,6 +92,7 @@ class NotingLink:
         self.slow_logins = False
         self.verifying: list[Verification] = []
         self.session: Session | None = None
+        self.received_octets = self.sent_octets = 0
         self.certificate: dict[str, Any] | None = None
 
     def peer_certificate(self) -> dict[str, Any] | None:

@@ -1,6 +1,8 @@
-"""What happened in a virtual host so far: counts of channels that are closed, of queues and of channels.
+"""What happened in a virtual host so far: counts of channels and connections that are closed, of queues
+and of channels.
 
-A channel counts for itself while it is open (`Channel.publishes` and others): the sum of both is what a
+A channel counts for itself while it is open (`Channel.publishes` and others), and so does the link of a
+connection: the sum of both is what a
 virtual host has seen since the broker started.
 """
 
@@ -54,6 +56,8 @@ class HostTally:
         "queues_created",
         "queues_declared",
         "queues_deleted",
+        "received_octets",
+        "sent_octets",
     )
 
     def __init__(self) -> None:
@@ -63,8 +67,15 @@ class HostTally:
         self.queues_created = 0
         self.queues_declared = 0
         self.queues_deleted = 0
+        self.received_octets = 0  # by connections that are closed
+        self.sent_octets = 0
         self.queue_counts = QueueCounts()
         self.queue_marks = QueueMarks()  # by which a watcher's next look finds the queues that have changed
+
+    def connection_closed(self, received: int, sent: int) -> None:
+        """A connection that has received and sent so many octets counts no more."""
+        self.received_octets += received
+        self.sent_octets += sent
 
     def closed(self, channel: Channel) -> None:
         """The channel counts no more."""

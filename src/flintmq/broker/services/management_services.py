@@ -302,6 +302,8 @@ def host_counts(host: VirtualHost, sums: QueueSums) -> dict[str, Any]:
         "queues_created": tally.queues_created,
         "queues_declared": tally.queues_declared,
         "queues_deleted": tally.queues_deleted,
+        "received": tally.received_octets,
+        "sent": tally.sent_octets,
         "tracing": host.router.is_traced,
         "queues": sums.queues,
         "exchanges": len(host.exchanges),
@@ -328,6 +330,9 @@ def add_connections(connections: dict[int, ClientConnection], hosts: dict[str, A
         if counted:
             counted["connections"] += 1
             counted["channels"] += len(client.channels)
+            received, sent = client.peer.octets()
+            counted["received"] += received
+            counted["sent"] += sent
         for channel in (None, *client.channels.values()):
             if channel is not None and counted:
                 add_channel(counted, channel)

@@ -110,6 +110,11 @@ def with_rates(
     return found
 
 
+def octets(counts: Mapping[str, int]) -> dict[str, int]:
+    """What came from clients and went to them, as RabbitMQ calls it."""
+    return {"recv_oct": counts["received"], "send_oct": counts["sent"]}
+
+
 # Queues
 
 

@@ -97,6 +97,8 @@ def host_row(
         row["messages"] = counts["ready"] + counts["unacked"]
         was = None if before is None else before["ready"] + before["unacked"]
         row["messages_details"] = {"rate": rate(row["messages"], was, seconds)}
+        were = None if before is None else shapes.octets(before)
+        row |= shapes.with_rates(shapes.octets(counts), were, seconds)
         stats = shapes.channel_stats(counts)
         if any(stats.values()):
             earlier_stats = None if before is None else shapes.channel_stats(before)

@@ -65,6 +65,8 @@ class Parting:
         broker.authentication.expiries.discard(session)
         if session.virtual_host is not None:
             session.virtual_host.disown_exclusive(session.number)
+            if client is not None:  # nobody counts those of the management process
+                session.virtual_host.tally.connection_closed(*session.octets())
         if session.is_leaving:
             self.is_to_leave_again = True  # some channels may have left in another way
         else:

@@ -74,6 +74,21 @@ def test_the_firehose(flintmq: Command) -> None:
     assert flintmq("ctl trace_on -p nowhere").status != 0
 
 
+def test_what_is_said_of_a_virtual_host(flintmq: Command) -> None:
+    said = flintmq("ctl add_vhost shop --description 'all of it' --tags a,b --default-queue-type quorum")
+    assert said.lines == [
+        'Adding vhost "shop" ...',
+        "The default queue type quorum is kept; queues without x-queue-type are classic here.",
+    ]
+    assert flintmq("ctl -q list_vhosts name description tags default_queue_type").lines[1:] == [
+        "/\t\t[]\tundefined",
+        "shop\tall of it\t[a, b]\tquorum",
+    ]
+    wrong = flintmq("ctl add_vhost other --default-queue-type fast")
+    assert (wrong.status, "expected one of undefined, classic, quorum, stream" in wrong.err) == (70, True)
+    assert flintmq("ctl delete_vhost shop").status == 0
+
+
 def test_virtual_hosts_permissions_and_policies(flintmq: Command) -> None:
     flintmq("ctl add_user clerk secret")
     assert flintmq("ctl add_vhost orders").out == 'Adding vhost "orders" ...\n'

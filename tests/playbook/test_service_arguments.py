@@ -48,7 +48,7 @@ def test_no_service_takes_an_argument_that_it_does_not_know(boss: Client, name: 
         ("permission.clear", "username", "did you mean 'user'?"),
         ("user.add", "pasword", "did you mean 'password'?"),
         ("queue.info", "quue", "did you mean 'queue'?"),
-        ("vhost.add", "xyz", "known are virtual-host"),
+        ("vhost.add", "xyz", "known are default-queue-type, description, tags, virtual-host"),
         ("broker.info", "xyz", "the service takes none"),
     ],
 )

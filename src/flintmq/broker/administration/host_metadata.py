@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from flintmq.broker.broker import Broker
+    from flintmq.broker.administration.parameters import Parameters
     from flintmq.wire.tables import FieldTable, FieldValue
 
 HOST_COMPONENT = "flintmq.virtual-host"
@@ -20,25 +20,25 @@ NO_METADATA: FieldTable = {"description": "", "tags": []}
 NO_QUEUE_TYPE = "undefined"
 
 
-def check(broker: Broker, virtual_host: str, metadata: FieldTable) -> None:
+def check(parameters: Parameters, virtual_host: str, metadata: FieldTable) -> None:
     """Raises unless it may be kept; whether there is the virtual host is another question."""
-    if is_news(broker, virtual_host, metadata):
-        broker.administration.parameters.check(virtual_host, HOST_COMPONENT, HOST_METADATA, metadata)
+    if is_news(parameters, virtual_host, metadata):
+        parameters.check(virtual_host, HOST_COMPONENT, HOST_METADATA, metadata)
 
 
-def describe(broker: Broker, virtual_host: str, metadata: FieldTable) -> bool:
+def describe(parameters: Parameters, virtual_host: str, metadata: FieldTable) -> bool:
     """Keeps what is said of a virtual host; whether that is something new."""
-    if not is_news(broker, virtual_host, metadata):
+    if not is_news(parameters, virtual_host, metadata):
         return False
-    broker.administration.parameters.set(virtual_host, HOST_COMPONENT, HOST_METADATA, metadata)
+    parameters.set(virtual_host, HOST_COMPONENT, HOST_METADATA, metadata)
     return True
 
 
-def is_news(broker: Broker, virtual_host: str, metadata: FieldTable) -> bool:
-    return bool(metadata) and metadata != (metadata_of(broker, virtual_host) or NO_METADATA)
+def is_news(parameters: Parameters, virtual_host: str, metadata: FieldTable) -> bool:
+    return bool(metadata) and metadata != (metadata_of(parameters, virtual_host) or NO_METADATA)
 
 
-def metadata_of(broker: Broker, virtual_host: str) -> Mapping[str, FieldValue]:
+def metadata_of(parameters: Parameters, virtual_host: str) -> Mapping[str, FieldValue]:
     key = (virtual_host, HOST_COMPONENT, HOST_METADATA)
-    found = broker.administration.parameters.values.get(key)
+    found = parameters.values.get(key)
     return found if isinstance(found, dict) else {}

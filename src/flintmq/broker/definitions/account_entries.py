@@ -200,7 +200,7 @@ class HostEntry(Entry):
     def check(self, draft: Draft) -> None:
         if draft.host(self.name) is None:
             draft.broker.administration.virtual_hosts.check_new(self.name)
-        if is_news(draft.broker, self.name, self.metadata):
+        if is_news(draft.broker.administration.parameters, self.name, self.metadata):
             draft.add_parameter((self.name, HOST_COMPONENT, HOST_METADATA), self.metadata)
         draft.hosts.add(self.name)
 
@@ -209,7 +209,7 @@ class HostEntry(Entry):
         if is_new:
             broker.administration.virtual_hosts.add(self.name)
             self.is_begun = True
-        return describe(broker, self.name, self.metadata) or is_new
+        return describe(broker.administration.parameters, self.name, self.metadata) or is_new
 
 
 class PermissionEntry(Entry):

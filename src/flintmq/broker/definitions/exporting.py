@@ -132,7 +132,7 @@ class Export:
         }
         if self.within:
             about["original_vhost_name"] = self.within
-            about["metadata"] = dict(metadata_of(self.broker, self.within))
+            about["metadata"] = dict(metadata_of(self.broker.administration.parameters, self.within))
         return {**about, **{name: [] for name in self.names}}
 
     def hosts(self, after: str = "") -> list[str]:
@@ -172,7 +172,7 @@ class Export:
             if name > last:
                 limits = self.broker.administration.limits.of.get((limits_of.HOST, name), {})
                 row: dict[str, Any] = {"name": name, "limits": [list(pair) for pair in limits.items()]}
-                metadata = dict(metadata_of(self.broker, name))
+                metadata = dict(metadata_of(self.broker.administration.parameters, name))
                 row["metadata"] = metadata or dict(NO_METADATA)
                 yield (name,), row
 

@@ -188,9 +188,9 @@ def vhost_add(request: Request) -> None:
     """
     model, name, metadata = administration(request), request.text("virtual-host"), metadata_in(request)
     model.virtual_hosts.check_new(name)
-    host_metadata.check(request.broker, name, metadata)
+    host_metadata.check(model.parameters, name, metadata)
     model.virtual_hosts.add(name)
-    host_metadata.describe(request.broker, name, metadata)
+    host_metadata.describe(model.parameters, name, metadata)
     done(request)
 
 
@@ -247,7 +247,7 @@ def vhost_list(request: Request) -> Iterator[None]:
     def row(name: str) -> FieldTable:
         running = broker.virtual_hosts.get(name)
         host = running or hosts.ending.get(name)
-        said = host_metadata.metadata_of(broker, name)
+        said = host_metadata.metadata_of(broker.administration.parameters, name)
         found: FieldTable = {
             "virtual-host": name,
             "fixed": hosts.is_fixed(name),

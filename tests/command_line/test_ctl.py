@@ -93,19 +93,6 @@ def test_virtual_hosts_permissions_and_policies(flintmq: Command) -> None:
     flintmq("ctl add_user clerk secret")
     assert flintmq("ctl add_vhost orders").out == 'Adding vhost "orders" ...\n'
     assert flintmq("ctl list_vhosts name tracing").lines[1:] == ["name\ttracing", "/\tfalse", "orders\tfalse"]
-    said = flintmq("ctl add_vhost shop --description 'all of it' --tags a,b --default-queue-type quorum")
-    assert said.lines == [
-        'Adding vhost "shop" ...',
-        "The default queue type quorum is kept; queues without x-queue-type are classic here.",
-    ]
-    assert flintmq("ctl -q list_vhosts name description tags default_queue_type").lines[1:] == [
-        "/\t\t[]\tundefined",
-        "orders\t\t[]\tundefined",
-        "shop\tall of it\t[a, b]\tquorum",
-    ]
-    wrong = flintmq("ctl add_vhost other --default-queue-type fast")
-    assert (wrong.status, "expected one of undefined, classic, quorum, stream" in wrong.err) == (70, True)
-    assert flintmq("ctl delete_vhost shop").status == 0
     assert flintmq("ctl set_permissions -p orders clerk '^a' '^b' '.*'").status == 0
     assert flintmq("ctl list_permissions -p orders").lines == [
         'Listing permissions for vhost "orders" ...',

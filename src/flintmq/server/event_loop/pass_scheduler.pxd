@@ -1,12 +1,13 @@
 cimport cython
 cimport flintmq.clock as clock
-from flintmq.broker.scheduling.pass_work cimport COPIES_MAX, PassWork
+from flintmq.broker.scheduling.pass_work cimport PassWork
 from flintmq.broker.broker cimport Broker
 from flintmq.histogram cimport Histogram
 from flintmq.server.event_loop.read_coalescing cimport ReadCoalescing
 from flintmq.protocol.outbox cimport Output, Room
 
 cdef Py_ssize_t TURN_BYTES
+cdef Py_ssize_t RESUMED_COPIES
 cdef int PASSES_MORE
 cdef Py_ssize_t QUEUES_FEW
 cdef Py_ssize_t READ_BYTES_MIN

@@ -13,7 +13,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from flintmq import clock
-from flintmq.broker.scheduling.pass_work import COPIES_MAX, PassWork
+from flintmq.broker.scheduling.pass_work import PassWork
 from flintmq.protocol.outbox import Output, Room
 from flintmq.server.event_loop.read_coalescing import ReadCoalescing
 
@@ -33,6 +33,8 @@ TURN_BYTES = 2_097_152
 PASSES_MORE = 3
 QUEUES_FEW = 32
 READ_BYTES_MIN = 8192
+# What links that go on with their reads may come to in a turn (PassWork.copies): as much as one read.
+RESUMED_COPIES = 8192
 # What a socket brings where somebody else sends little: some 1,600 small messages, a third of a millisecond.
 # The other one waits for the turn that is under way, and for what has come meanwhile.
 READ_BYTES_WAITED = 98_304
@@ -207,7 +209,7 @@ class PassScheduler:
                 self.pass_work.copies = 0
                 self.resuming.popleft().resume()
                 copies += self.pass_work.copies
-                if copies > COPIES_MAX:
+                if copies > RESUMED_COPIES:
                     break
         finally:
             self.resume_more()

@@ -57,6 +57,7 @@ class Wire:
         self.session = Session(house.broker, self.output, self, "127.0.0.1")
         self.number = number
         self.leftover = b""
+        self.received_octets = self.sent_octets = 0  # nobody counts them here
         self.arrived = bytearray()  # what the peer has been sent and has not looked at
         self.takes = True  # whether the peer reads; its socket takes nothing otherwise
         self.is_gone = False
@@ -67,6 +68,7 @@ class Wire:
         """The peer sent `octets`; nothing they cause is handed out before the pass is over."""
         buffer = bytearray(self.leftover + octets)
         self.leftover = b""
+        self.received_octets = self.sent_octets = 0  # nobody counts them here
         if self.is_gone or not buffer:
             return
         connection = self.session.connection

@@ -245,8 +245,11 @@ class Link:
 
     def resume(self) -> None:
         """Goes on with what was left when the connection was paused."""
+        if self.held:
+            return
+        self.resume_reading()
         connection = self.session.connection
-        if connection.paused and not self.held:
+        if connection.paused:
             connection.paused = False
             kept = len(self.leftover)
             self.scheduler.buffer[:kept] = self.leftover
@@ -346,9 +349,10 @@ class Link:
         if self.held & reason:
             self.held &= ~reason
             if not self.held:
-                self.resume_reading()
                 if self.session.connection.paused:
                     self.scheduler.resume_soon(self)
+                else:
+                    self.resume_reading()
 
     def pause_reading(self) -> None:
         self.want(self.wanted & ~READ)

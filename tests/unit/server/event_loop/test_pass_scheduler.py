@@ -49,6 +49,48 @@ def test_sockets_are_looked_at_between_passes_however_many_turns_there_were() ->
         assert len(loop.soon) == 1
 
 
+class WaitingLink:
+    """Each of its turns takes as long as so many copies."""
+
+    def __init__(self, scheduler: PassScheduler, copies: int) -> None:
+        self.pass_work = scheduler.pass_work
+        self.copies = copies
+        self.turns = 0
+
+    def resume(self) -> None:
+        self.turns += 1
+        self.pass_work.copies += self.copies
+        if not self.copies:
+            raise ValueError("a bug")
+
+
+@pytest.mark.parametrize(("copies", "turns"), [(100_000, 1), (4000, 3), (1, 20)])
+def test_sockets_are_looked_at_between_links_that_go_on_with_much(copies: int, turns: int) -> None:
+    """All that waited went on in one turn: twenty of them kept others waiting twenty times as long."""
+    loop: Any = NotingLoop()
+    scheduler = PassScheduler(loop, Broker(Config(), Clock()), 1024)
+    links: list[Any] = [WaitingLink(scheduler, copies) for _ in range(20)]
+    for link in links:
+        scheduler.resume_soon(link)
+    loop.iterate()
+    assert [link.turns for link in links] == [1] * turns + [0] * (20 - turns)
+    while loop.soon:
+        loop.iterate()
+    assert [link.turns for link in links] == [1] * 20
+
+
+def test_a_link_that_fails_keeps_no_other_from_going_on() -> None:
+    loop: Any = NotingLoop()
+    scheduler = PassScheduler(loop, Broker(Config(), Clock()), 1024)
+    links: list[Any] = [WaitingLink(scheduler, copies) for copies in (0, 1)]
+    for link in links:
+        scheduler.resume_soon(link)
+    with pytest.raises(ValueError, match="a bug"):
+        loop.iterate()
+    loop.iterate()
+    assert [link.turns for link in links] == [1, 1]
+
+
 def test_no_pass_comes_after_the_end() -> None:
     """The journal is closed by then."""
     loop: Any = NotingLoop()

@@ -69,6 +69,7 @@ class Client:
         self.session.user = self.broker.users.get("guest")
         self.session.virtual_host = self.broker.virtual_hosts["/"]
         self.session.capabilities = frozenset({"consumer_cancel_notify"})
+        self.received_octets = self.sent_octets = 0  # nobody counts them here
 
     # To the broker
 

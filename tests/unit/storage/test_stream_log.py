@@ -453,6 +453,7 @@ def test_a_stream_begins_where_it_did_while_it_is_written_again(tmp_path: Path) 
     store.tick()
     assert not store.commit_now()
     assert (log.first, log.end) == (0, 1)
+    assert offset_of_time(log, 0) == 0
     assert bodies(log) == numbered(0, 1)
     disk.failing_writes = 0
     assert store.commit_now()

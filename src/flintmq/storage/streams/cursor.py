@@ -147,13 +147,23 @@ def next_chunk_position(stream: StreamLog, segment: StreamSegment, start: int) -
 
 def offset_of_time(stream: StreamLog, time_ms: int) -> int:
     """The offset of the first message of this time or later; the end if there is none."""
+    in_files = stream.first
     for segment in stream.segments:
-        if not segment.octets or segment.last_time_ms < time_ms:
+        if not segment.octets:
+            continue
+        in_files = segment.end_offset
+        if segment.last_time_ms < time_ms:
             continue
         cursor = StreamCursor(stream, segment.first_offset)
         cursor.place(segment, stream.index_of(segment).position_of_time(time_ms))
         for chunk in cursor.chunks_in(segment):
             if chunk.head.last_time_ms >= time_ms:
+                return offset_in_chunk(chunk, time_ms)
+    if in_files < stream.end:  # a sync has failed after readers saw the rest, which is written again
+        if not stream.recent or stream.recent[0].first_offset > in_files:
+            return in_files
+        for chunk in stream.recent:
+            if chunk.first_offset >= in_files and chunk.head.last_time_ms >= time_ms:
                 return offset_in_chunk(chunk, time_ms)
     return stream.end
 

@@ -286,7 +286,7 @@ class Channel:
         return 0
 
     def hand_on(self, message: Message, route: Route, queues: list[Queue], flags: int) -> int:
-        """Gives the message to these queues, or returns it to the publisher; the outcome (queues/put_flags.py)."""
+        """Gives the message to these queues, or returns it to the publisher; flags of queues/put_flags.py."""
         if self.router.is_traced:
             self.trace_publish(message, route, queues)
         if not queues:

@@ -594,13 +594,17 @@ class Channel:
                     continue
                 self.unacked.release(delivery)
                 delivery.queue.settled(1)
+                outstanding = self.unacked.outstanding
+                again = delivery.redeliveries + 1
                 try:
-                    consumer.deliver(message, delivery.position, delivery.redeliveries + 1)
-                except UnreadableFault:
-                    again = delivery.redeliveries + 1
-                    delivery.queue.give_back(
-                        Delivery.create(0, message, delivery.queue, None, delivery.position, again)
-                    )
+                    consumer.deliver(message, delivery.position, again)
+                except Exception as failure:
+                    if self.unacked.outstanding == outstanding:
+                        delivery.queue.give_back(
+                            Delivery.create(0, message, delivery.queue, None, delivery.position, again)
+                        )
+                    if not isinstance(failure, UnreadableFault):
+                        raise
         take = teardown.portions(orphans, teardown.RETURNED)
         self.pass_work.chores.begin(teardown.returned(self, take, False))
 

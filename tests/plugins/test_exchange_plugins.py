@@ -7,7 +7,6 @@ import logging
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,23 +15,9 @@ from peer import Peer
 
 from flintmq import entry_points
 from flintmq.broker.exchanges import exchange_plugins
-from flintmq.broker.exchanges.exchange_types import EXCHANGE_TYPES
 from flintmq.wire import methods
 
-EXAMPLE = Path(__file__).parent / "example"
-
-
-@pytest.fixture(autouse=True)
-def example(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The example package is installed, here and for processes started from here."""
-    monkeypatch.syspath_prepend(str(EXAMPLE))
-    paths = [str(EXAMPLE), os.environ.get("PYTHONPATH", "")]
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
-    before = dict(EXCHANGE_TYPES)
-    yield
-    EXCHANGE_TYPES.clear()
-    EXCHANGE_TYPES.update(before)
-    sys.modules.pop("flintmq_example", None)
+pytestmark = pytest.mark.usefixtures("example")
 
 
 def test_all_that_are_installed_and_right(caplog: pytest.LogCaptureFixture) -> None:
@@ -59,14 +44,14 @@ def test_the_name_of_a_type_begins_with_x(name: str) -> None:
     assert exchange_plugins.fault_of(misnamed) == f"its `type` {name!r} does not begin with 'x-'"
 
 
-def test_without_plug_ins_their_discovery_loads_nothing() -> None:
+def test_without_plug_ins_their_discovery_loads_nothing(example: Path) -> None:
     """importlib.metadata takes a fifth of the time that a broker takes to start."""
     code = (
         "import sys, flintmq.server; from flintmq.broker.exchanges.exchange_plugins import load; load(None)"
     )
     code += "; print('importlib.metadata' in sys.modules)"
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    for path, is_loaded in (("", "False"), (str(EXAMPLE), "True")):
+    for path, is_loaded in (("", "False"), (str(example), "True")):
         done = subprocess.run(
             [sys.executable, "-c", code],
             env={**environment, "PYTHONPATH": path},

@@ -2,32 +2,17 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from playbook.dialogue import Carried, Client, Playbook, carrying
 
-from flintmq.broker.services import request, service_plugins
+from flintmq.broker.services import service_plugins
 from flintmq.config import parse
 from flintmq.wire.methods import BasicPublish
 
-EXAMPLE = Path(__file__).parent / "example"
+pytestmark = pytest.mark.usefixtures("example")
 ADDED = ["example.count", "example.fail", "example.greet"]
-
-
-@pytest.fixture(autouse=True)
-def example(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The example package is installed."""
-    monkeypatch.syspath_prepend(str(EXAMPLE))
-    kept = [(each, dict(each)) for each in (request.SERVICES, request.ARGUMENTS, service_plugins._added)]
-    yield
-    for each, before in kept:
-        each.clear()
-        each.update(before)
-    sys.modules.pop("flintmq_example_services", None)
 
 
 def ask(client: Client, name: str, body: bytes = b"", /, **arguments: Any) -> Any:

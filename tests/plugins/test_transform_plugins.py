@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,16 +14,7 @@ from flintmq.broker.exchanges.transform_exchange import TRANSFORMS
 from flintmq.wire import methods
 from flintmq.wire.methods import BasicGet, BasicPublish, BasicReturn, ChannelClose, ExchangeDeclare
 
-EXAMPLE = Path(__file__).parent / "example"
-
-
-@pytest.fixture(autouse=True)
-def example(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The example package is installed."""
-    monkeypatch.syspath_prepend(str(EXAMPLE))
-    yield
-    TRANSFORMS.clear()
-    sys.modules.pop("flintmq_example_transforms", None)
+pytestmark = pytest.mark.usefixtures("example")
 
 
 def declares(

@@ -48,6 +48,8 @@ def settle(playbook: PagedPlaybook) -> None:
     while worker is not None and worker.pending:
         worker.collect(wait=True)
     playbook.finish_pass()
+    if playbook.broker.streams is not None:  # on a slow disk the journal waits for them
+        playbook.broker.streams.storage.commit_now()
     store.journal.commit_now()
     playbook.finish_pass()
 

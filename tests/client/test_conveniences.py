@@ -359,7 +359,7 @@ def answering_service(uri: str, queue: str) -> Iterator[None]:
 
     def serve() -> None:
         with connect(uri) as connection, connection.channel() as channel:
-            channel.queue(queue, auto_delete=True)
+            channel.queue(queue, exclusive=True)  # outlives a loop that ends by its timeout
             consumer = channel.consume(queue, timeout_s=0.1)
             is_ready.set()
             while not is_over.is_set():

@@ -394,7 +394,7 @@ def test_a_slow_handshake_is_cut_off_and_a_quick_one_is_not() -> None:
         assert not len(wire.server.strangers)
         far.close()
 
-    run(scenario, Limits(memory_high_bytes=2**30, handshake_timeout_s=2))
+    run(scenario, Limits(memory_high_bytes=2**30, handshake_timeout_s=5))
 
 
 def test_what_comes_before_a_login_is_resumed_is_not_left_lying() -> None:

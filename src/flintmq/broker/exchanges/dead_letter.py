@@ -117,6 +117,7 @@ class DeadLetters:
         self.is_due = False  # the timetable has those that wait sent
         self.is_busy = False
         self.is_running = False
+        self.is_retrying = False  # the timetable has those tried again that have failed
         self.is_thinning = False  # from when too many wait until none does, see `thinned`
         self.warned_ms = -WARNING_MS
         self.held: list[Callable[[], None]] = []  # whoever waits for room
@@ -297,10 +298,13 @@ class DeadLetters:
                     "a dead letter of queue %r cannot leave: the message is back there after a restart",
                     each[0].name,
                 )
-        timetable = self.router.pass_work.timetable
-        timetable.at(timetable.now_ms() + AGAIN_MS, self.run_again)
+        if not self.is_retrying:  # one alarm for all: each sends a portion
+            self.is_retrying = True
+            timetable = self.router.pass_work.timetable
+            timetable.at(timetable.now_ms() + AGAIN_MS, self.run_again)
 
     def run_again(self) -> None:
+        self.is_retrying = False
         failed, self.failed = self.failed, []
         self.dead.extend(failed)
         self.run()

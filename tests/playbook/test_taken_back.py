@@ -10,11 +10,12 @@ import pytest
 from playbook.branches import end, ended, prepare, prepared, rollback, rolled_back, select, start, started
 from playbook.dialogue import Carried, Client, Playbook, carrying
 from playbook.hourglass import TimedPlaybook, with_morgue
-from playbook.paged import PagedPlaybook
+from playbook.paged import KEPT_MESSAGES, PagedPlaybook
 from playbook.test_staging import LARGE, ask, asker, durable, got, refused, stage
 
 from flintmq.broker.exchanges.transform_exchange import TRANSFORMS
 from flintmq.broker.streams import stream_arguments
+from flintmq.storage.journal.overflow import Overflow
 from flintmq.wire import amqp, methods
 from flintmq.wire.methods import BasicAck, BasicNack, BasicPublish
 from flintmq.wire.properties import BasicProperties
@@ -439,3 +440,43 @@ def test_a_dead_letter_that_is_refused_is_no_duplicate(stored: PagedPlaybook) ->
         client >> methods.BasicReject(delivery_tag=found.method.delivery_tag)
         stored.finish_pass()
         assert client.gets_all("full") == [b"first" if body == b"1" else b"2"]
+
+
+def test_a_message_that_its_queue_could_not_take_is_no_duplicate_there(
+    stored: PagedPlaybook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The queue went on to know a value that it did not have, and refused the message for good."""
+    client = stored.client()
+    client.declares("q", arguments={"x-message-deduplication": True})
+    for number in range(KEPT_MESSAGES):
+        client.publishes("q", b"%d" % number)
+
+    def broken(*_: Any) -> int:
+        raise RuntimeError("no room")
+
+    with monkeypatch.context() as bug:
+        bug.setattr(Overflow, "append_entry", broken)
+        with pytest.raises(RuntimeError):
+            send(client, "", routing_key="q")
+    send(client, "", routing_key="q")
+    assert client.gets_all("q")[KEPT_MESSAGES:] == [b"m"]
+
+
+def test_a_duplicate_is_confirmed_with_the_message_that_it_is_like(tmp_path: Path) -> None:
+    """It was confirmed at once: if the broker was killed then, what was confirmed was nowhere."""
+    playbook = PagedPlaybook(tmp_path / "data", sync="always")
+    first, again = confirming(playbook), confirming(playbook)
+    durably(first, "q")
+    with playbook.one_pass():
+        send(first, properties={"delivery_mode": 2})
+        send(again, properties={"delivery_mode": 2})
+    heard = [(fate(first), fate(again))]
+    while "" in heard[-1]:
+        assert playbook.broker.store is not None
+        playbook.broker.store.collect()
+        playbook.finish_pass()
+        heard.append((fate(first) or heard[-1][0], fate(again) or heard[-1][1]))
+    assert heard[0] == ("", "")
+    assert set(heard) == {("", ""), ("ack", "ack")}
+    playbook.end()
+    playbook.close()

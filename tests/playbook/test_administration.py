@@ -253,6 +253,22 @@ def test_what_is_said_of_a_virtual_host_goes_with_it(playbook: TimedPlaybook, bo
     assert (row["description"], row["tags"], row["default-queue-type"]) == ("", [], "undefined")
 
 
+def test_what_is_said_of_a_virtual_host_changes_where_it_is_given(boss: Client) -> None:
+    def row() -> tuple[Any, ...]:
+        found = next(row for row in rows(boss, "vhost.list") if row["virtual-host"] == "v")
+        return found["description"], found["tags"], found["default-queue-type"]
+
+    said = {"description": "all orders", "tags": ["shop", "eu"], "default_queue_type": "quorum"}
+    done(boss, "vhost.add", virtual_host="v", **said)
+    done(boss, "vhost.describe", virtual_host="v")
+    assert row() == ("all orders", ["shop", "eu"], "quorum")
+    done(boss, "vhost.describe", virtual_host="v", tags=["us"])
+    assert row() == ("all orders", ["us"], "quorum")
+    done(boss, "vhost.describe", virtual_host="v", description="", tags=[], default_queue_type="undefined")
+    assert row() == ("", [], "undefined")
+    assert refused(boss, "vhost.describe", virtual_host="none", description="x")[0] == 404
+
+
 def test_the_only_virtual_host_of_the_administrators_is_kept(playbook: TimedPlaybook, boss: Client) -> None:
     done(boss, "vhost.add", virtual_host="v")
     new_user(boss, "root", "v", tags=["administrator"])
@@ -364,6 +380,7 @@ ADMINISTRATORS = [
     ("user.delete", {"user": "clerk"}),
     ("user.list", {}),
     ("vhost.add", {"virtual_host": "v"}),
+    ("vhost.describe", {"virtual_host": "orders", "description": "x"}),
     ("vhost.delete", {"virtual_host": "orders"}),
     ("permission.set", {"user": "clerk", "virtual_host": "orders", **ALL}),
     ("permission.clear", {"user": "clerk", "virtual_host": "/"}),

@@ -137,9 +137,12 @@ def test_what_is_said_of_a_virtual_host(http_api: Http, vhost: str) -> None:
     assert http_api("PUT", f"/api/vhosts/{name}", said | {"default_queue_type": "fast"}).status == 400
     assert http_api.ok("PUT", f"vhosts/{name}", said) == 201
     shown = http_api.get(f"vhosts/{name}")
+    assert http_api.ok("PUT", f"vhosts/{name}", {"description": "those of today"}) == 204
+    later = http_api.get(f"vhosts/{name}")
     assert http_api.ok("DELETE", f"vhosts/{name}") == 204
     about = {"description": "all orders", "tags": ["shop", "eu"], "default_queue_type": "quorum"}
     assert {key: shown[key] for key in about} == shown["metadata"] == about
+    assert later["metadata"] == {**about, "description": "those of today"}
     plain = http_api.get(f"vhosts/{vhost}")
     assert plain["metadata"] == {"description": "", "tags": []}
     assert plain["default_queue_type"] == "undefined"

@@ -13,6 +13,7 @@ from flintmq.auth import Refused
 from flintmq.auth.passwords import hash_password_quickly
 from flintmq.auth.permissions import TopicPermissions
 from flintmq.broker.administration.administration import CLOSED_AT_ONCE
+from flintmq.broker.administration.records import VIRTUAL_HOST
 from flintmq.broker.channels.channel import WRITABLE_MAX
 from flintmq.broker.services import browsing, queue_services
 from flintmq.config import PermissionSettings, parse
@@ -253,6 +254,22 @@ def test_what_is_said_of_a_virtual_host_goes_with_it(playbook: TimedPlaybook, bo
     assert (row["description"], row["tags"], row["default-queue-type"]) == ("", [], "undefined")
 
 
+def test_what_is_said_of_a_virtual_host_changes_where_it_is_given(boss: Client) -> None:
+    def row() -> tuple[Any, ...]:
+        found = next(row for row in rows(boss, "vhost.list") if row["virtual-host"] == "v")
+        return found["description"], found["tags"], found["default-queue-type"]
+
+    said = {"description": "all orders", "tags": ["shop", "eu"], "default_queue_type": "quorum"}
+    done(boss, "vhost.add", virtual_host="v", **said)
+    done(boss, "vhost.describe", virtual_host="v")
+    assert row() == ("all orders", ["shop", "eu"], "quorum")
+    done(boss, "vhost.describe", virtual_host="v", tags=["us"])
+    assert row() == ("all orders", ["us"], "quorum")
+    done(boss, "vhost.describe", virtual_host="v", description="", tags=[], default_queue_type="undefined")
+    assert row() == ("", [], "undefined")
+    assert refused(boss, "vhost.describe", virtual_host="none", description="x")[0] == 404
+
+
 def test_the_only_virtual_host_of_the_administrators_is_kept(playbook: TimedPlaybook, boss: Client) -> None:
     done(boss, "vhost.add", virtual_host="v")
     new_user(boss, "root", "v", tags=["administrator"])
@@ -364,6 +381,7 @@ ADMINISTRATORS = [
     ("user.delete", {"user": "clerk"}),
     ("user.list", {}),
     ("vhost.add", {"virtual_host": "v"}),
+    ("vhost.describe", {"virtual_host": "orders", "description": "x"}),
     ("vhost.delete", {"virtual_host": "orders"}),
     ("permission.set", {"user": "clerk", "virtual_host": "orders", **ALL}),
     ("permission.clear", {"user": "clerk", "virtual_host": "/"}),
@@ -599,16 +617,31 @@ def test_who_deletes_the_own_virtual_host_hears_the_answer_first(
     assert states(boss) == {"/": "running"}
 
 
+@pytest.mark.parametrize("is_last", [False, True])
 def test_a_bug_does_not_end_the_end_of_a_virtual_host(
-    playbook: TimedPlaybook, boss: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    playbook: TimedPlaybook,
+    boss: Client,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    is_last: bool,
 ) -> None:
+    """Nor does one at its last step, which kept its name from being used until a restart."""
     new_host(boss)
-    policies = playbook.broker.policies
+
+    delete = playbook.broker.administration.records.delete
 
     def fails(host: object) -> Iterator[None]:
         raise RuntimeError("out of nowhere")
 
-    monkeypatch.setattr(policies, "forget_host", fails)
+    def fails_at_the_end(kind: bytes, identity: FieldTable) -> None:
+        delete(kind, identity)
+        if kind == VIRTUAL_HOST:
+            raise RuntimeError("out of nowhere")
+
+    if is_last:
+        monkeypatch.setattr(playbook.broker.administration.records, "delete", fails_at_the_end)
+    else:
+        monkeypatch.setattr(playbook.broker.policies, "forget_host", fails)
     done(boss, "vhost.delete", virtual_host="v")
     playbook.passes(100)
     assert states(boss) == {"/": "running", "v": "deleting"}

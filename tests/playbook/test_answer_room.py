@@ -249,3 +249,26 @@ def test_an_answer_is_in_memory_once_beside_its_messages() -> None:
         tracemalloc.stop()
     assert 7_000_000 < peak < 9_500_000
     assert answer(client)[0]["count"] == 7
+
+
+def test_who_waits_is_looked_after_again_when_a_look_fails(
+    timed: TimedPlaybook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody looked any more, and what waited for the end of a client that reads nothing waited for ever."""
+    room = timed.broker.answer_room
+    room.budget_bytes = room.answer_bytes = MESSAGES * BODY_BYTES
+    lazy, client = asker(timed), asker(timed)
+    peek(lazy)
+    peek(client)
+    assert waiting(client) == 1
+
+    def broken(*_: int) -> None:
+        raise RuntimeError("a bug")
+
+    with monkeypatch.context() as bug:
+        bug.setattr(answer_room.Unread, "look", broken)
+        timed.passes(answer_room.LOOK_MS)
+    for _ in range(2 * answer_room.STALLED_MS // answer_room.LOOK_MS):
+        timed.passes(answer_room.LOOK_MS)
+    assert answer(client)[1] >= BODY_BYTES
+    lazy.inbox.clear()

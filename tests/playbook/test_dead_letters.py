@@ -417,6 +417,25 @@ def test_a_bug_of_one_who_waits_for_room_keeps_no_letters_and_nobody_else(
     assert "a bug in going on with" in caplog.text
 
 
+def test_letters_that_a_bug_keeps_are_tried_again_by_one_alarm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each had one of its own, which sent a portion of all."""
+    playbook = TimedPlaybook()
+    client = playbook.client()
+    with_morgue(client, message_ttl=1)
+
+    def fails(*_: object) -> None:
+        raise RuntimeError("a bug")
+
+    for _ in range(100):
+        client.publishes("q", b"x")
+    with monkeypatch.context() as bug:
+        bug.setattr(DeadLetters, "send", fails)
+        playbook.passes(2)
+    assert len([alarm for alarm in playbook.broker.timetable.alarms if alarm.callback is not None]) < 5
+    playbook.passes(2 * dead_letter.AGAIN_MS)
+    assert playbook.depth("morgue") == 100
+
+
 def test_letters_go_on_after_a_failed_look_at_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     playbook = TimedPlaybook()
     client = playbook.client()

@@ -7,6 +7,9 @@ import itertools
 import pytest
 from playbook.dialogue import Client, Playbook, carrying, frame
 
+from flintmq.broker.exchanges import selector_exchange
+from flintmq.broker.matching.condition import Condition
+from flintmq.broker.matching.selector_parser import parse_selector
 from flintmq.wire import amqp
 from flintmq.wire.methods import (
     BasicConsume,
@@ -91,6 +94,24 @@ def test_conditions_that_no_index_helps_with(client: Client) -> None:
     for number in range(400):
         bind(client, "q", "s", "", **{"x-selector": f"a IS NULL OR b = {number}"})
     assert charged(client, "s", "") >= 400
+
+
+def test_the_selector_of_a_binding_is_parsed_once(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed: list[str] = []
+
+    def parse(text: str) -> Condition:
+        parsed.append(text)
+        return parse_selector(text)
+
+    monkeypatch.setattr(selector_exchange, "parse_selector", parse)
+    client.declares("other")
+    declare(client, "s", "x-selector")
+    for selector in ("a = 1", "b = 2"):
+        for queue in ("q", "other"):
+            bind(client, queue, "s", "", **{"x-selector": selector})
+    assert parsed == ["a = 1", "b = 2"]
+    client >> carrying(BasicPublish(exchange="s"), b"m", headers={"b": 2})
+    assert (client.gets_all("q"), client.gets_all("other")) == ([b"m"], [b"m"])
 
 
 def test_little_is_not_counted(client: Client) -> None:

@@ -12,6 +12,7 @@ from playbook.dialogue import Carried, Client, Playbook, carrying
 from playbook.hourglass import TimedPlaybook
 
 from flintmq.broker.channels.host_tally import QueueCounts
+from flintmq.broker.messages.message import Message
 from flintmq.broker.services import request as requests
 from flintmq.broker.services import system_services
 from flintmq.broker.services.request import PATIENT_MAX, REQUESTS_WAITING_MAX, SERVICES, Request, service
@@ -816,3 +817,28 @@ def second(asked):
     asked: Any = None
     assert requests.SERVICES["starved.second"](asked) == "done"  # type: ignore[comparison-overlap]
     assert requests.SERVICES["starved.first"](asked) == "done"  # type: ignore[comparison-overlap]
+
+
+def test_a_request_whose_answer_cannot_be_sent_keeps_no_other_from_being_served(
+    playbook: Playbook, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those behind it were forgotten."""
+    reply_queue(client)
+    send = Request.send
+    sent: list[str] = []
+
+    def fails_once(asked: Request, answer: Message) -> None:
+        sent.append(asked.name)
+        if len(sent) == 1:
+            raise RuntimeError("a bug")
+        send(asked, answer)
+
+    monkeypatch.setattr(Request, "send", fails_once)
+    monkeypatch.setattr(playbook.broker.pass_work.chores, "credit_s", -1.0)
+    monkeypatch.setattr(playbook.broker.pass_work.chores, "pass_s", -1.0)
+    with playbook.one_pass():
+        for _ in range(3):
+            request(client, "no.such.service")
+    for _ in range(2):
+        assert answer(client)["error-code"] == 404
+    assert not playbook.broker.pass_work.asking

@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 from playbook.branches import end, ended, prepare, prepared, rollback, rolled_back, select, start, started
 from playbook.dialogue import Carried, Client, Playbook, carrying
-from playbook.hourglass import TimedPlaybook
-from playbook.paged import PagedPlaybook
+from playbook.hourglass import TimedPlaybook, with_morgue
+from playbook.paged import KEPT_MESSAGES, PagedPlaybook
 from playbook.test_staging import LARGE, ask, asker, durable, got, refused, stage
 
 from flintmq.broker.exchanges.transform_exchange import TRANSFORMS
 from flintmq.broker.streams import stream_arguments
+from flintmq.storage.journal.overflow import Overflow
 from flintmq.wire import amqp, methods
 from flintmq.wire.methods import BasicAck, BasicNack, BasicPublish
 from flintmq.wire.properties import BasicProperties
@@ -49,7 +50,8 @@ def confirming(playbook: Playbook) -> Client:
 
 def send(client: Client, exchange: str = "d", body: bytes = b"m", value: str = "1", **how: Any) -> None:
     headers = {"x-deduplication-header": value, **how.pop("headers", {})}
-    client >> carrying(BasicPublish(exchange=exchange, **how), body, headers=headers)
+    properties = how.pop("properties", {})
+    client >> carrying(BasicPublish(exchange=exchange, **how), body, headers=headers, **properties)
 
 
 def fate(client: Client) -> str:
@@ -199,7 +201,83 @@ def test_what_is_due_and_refused_is_no_duplicate_when_it_is_tried_again(
     assert client.gets_all("q") == [b"m"]
 
 
+@pytest.mark.parametrize("is_dead", [False, True])
+def test_what_is_due_and_comes_to_no_queue_is_no_duplicate(
+    client: Client, playbook: TimedPlaybook, is_dead: bool
+) -> None:
+    """Neither where there is no queue, nor where a full one makes a dead letter of it."""
+    declare(client, "later", "x-delayed-message", x_delayed_type="fanout")
+    onward(client, "later", "d")
+    if is_dead:
+        with_morgue(client, max_length=1, overflow="reject-publish-dlx")
+        client.binds("q", "d")
+        client.publishes("q", b"first")
+    send(client, "later", headers={"x-delay": 10})
+    fate(client)
+    playbook.passes(11)
+    if is_dead:
+        assert (client.gets_all("q"), client.gets_all("morgue")) == ([b"first"], [b"m"])
+    else:
+        client.declares("q")
+        client.binds("q", "d")
+    assert sends(client) == "ack"
+    assert client.gets_all("q") == [b"m"]
+
+
+def test_a_dead_letter_that_is_delayed_behind_the_exchange_is_remembered(
+    client: Client, playbook: TimedPlaybook
+) -> None:
+    """It came to no queue at once, and its duplicate came too when both were due."""
+    declare(client, "later", "x-delayed-message", x_delayed_type="fanout")
+    onward(client, "d", "later")
+    client.declares("q")
+    client.binds("q", "later")
+    client.declares("dying", arguments={"x-dead-letter-exchange": "d", "x-message-ttl": 1})
+    for _ in range(2):
+        send(client, "", routing_key="dying", headers={"x-delay": 1000})
+        fate(client)
+        playbook.passes(10)
+    assert playbook.broker.pass_work.fates.undelivered == 0
+    playbook.passes(5000)
+    assert client.gets_all("q") == [b"m"]
+
+
 # x-recent-history
+
+
+def test_what_was_handed_over_of_the_past_stays_a_duplicate(client: Client, playbook: TimedPlaybook) -> None:
+    """The next letter that came to no queue had it forgotten."""
+    declare(client, "past", "x-recent-history")
+    client.declares("q")
+    client.binds("q", "d")
+    sends(client, "past")
+    onward(client, "past", "d")
+    assert client.gets_all("q") == [b"m"]
+    client.declares("dying", arguments={"x-dead-letter-exchange": "amq.direct", "x-message-ttl": 1})
+    client.publishes("dying", b"letter")
+    fate(client)
+    playbook.passes(10)
+    assert sends(client) == "ack"
+    assert client.gets_all("q") == []
+
+
+@pytest.mark.parametrize("is_full", [False, True])
+def test_what_is_handed_over_of_the_past_to_no_queue_is_no_duplicate(client: Client, is_full: bool) -> None:
+    declare(client, "past", "x-recent-history")
+    sends(client, "past")
+    if is_full:
+        client.declares("q", arguments=FULL)
+        client.binds("q", "d")
+        client.publishes("q", b"first")
+        fate(client)
+    onward(client, "past", "d")
+    if is_full:
+        assert client.gets_all("q") == [b"first"]
+    else:
+        client.declares("q")
+        client.binds("q", "d")
+    assert sends(client) == "ack"
+    assert client.gets_all("q") == [b"m"]
 
 
 def test_a_message_that_was_nacked_is_not_of_the_past(client: Client) -> None:
@@ -362,3 +440,43 @@ def test_a_dead_letter_that_is_refused_is_no_duplicate(stored: PagedPlaybook) ->
         client >> methods.BasicReject(delivery_tag=found.method.delivery_tag)
         stored.finish_pass()
         assert client.gets_all("full") == [b"first" if body == b"1" else b"2"]
+
+
+def test_a_message_that_its_queue_could_not_take_is_no_duplicate_there(
+    stored: PagedPlaybook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The queue went on to know a value that it did not have, and refused the message for good."""
+    client = stored.client()
+    client.declares("q", arguments={"x-message-deduplication": True})
+    for number in range(KEPT_MESSAGES):
+        client.publishes("q", b"%d" % number)
+
+    def broken(*_: Any) -> int:
+        raise RuntimeError("no room")
+
+    with monkeypatch.context() as bug:
+        bug.setattr(Overflow, "append_entry", broken)
+        with pytest.raises(RuntimeError):
+            send(client, "", routing_key="q")
+    send(client, "", routing_key="q")
+    assert client.gets_all("q")[KEPT_MESSAGES:] == [b"m"]
+
+
+def test_a_duplicate_is_confirmed_with_the_message_that_it_is_like(tmp_path: Path) -> None:
+    """It was confirmed at once: if the broker was killed then, what was confirmed was nowhere."""
+    playbook = PagedPlaybook(tmp_path / "data", sync="always")
+    first, again = confirming(playbook), confirming(playbook)
+    durably(first, "q")
+    with playbook.one_pass():
+        send(first, properties={"delivery_mode": 2})
+        send(again, properties={"delivery_mode": 2})
+    heard = [(fate(first), fate(again))]
+    while "" in heard[-1]:
+        assert playbook.broker.store is not None
+        playbook.broker.store.collect()
+        playbook.finish_pass()
+        heard.append((fate(first) or heard[-1][0], fate(again) or heard[-1][1]))
+    assert heard[0] == ("", "")
+    assert set(heard) == {("", ""), ("ack", "ack")}
+    playbook.end()
+    playbook.close()

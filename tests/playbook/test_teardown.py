@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from playbook.dialogue import Carried, Client, Playbook
+from playbook.hourglass import TimedPlaybook, with_morgue
 
+from flintmq.broker.channels.channel import SETTLED_MAX
+from flintmq.broker.messages.message import Message
+from flintmq.broker.queues.deduplication import Duplicates
 from flintmq.broker.virtual_host import VirtualHost
 from flintmq.wire import amqp, methods
 
@@ -168,6 +173,57 @@ def test_recover_and_ack_of_many() -> None:
     assert queue.unacked == count
     holder >> methods.BasicNack(delivery_tag=0, multiple=True, requeue=False)
     assert (queue.message_count(), queue.unacked) == (0, 0)
+
+
+@pytest.mark.parametrize("end", ["channel", "connection", "loss"])
+def test_what_was_rejected_in_portions_does_not_go_back_when_its_channel_ends(end: str) -> None:
+    playbook = TimedPlaybook()
+    client = playbook.client()
+    with_morgue(client)
+    client.publishes("q", *[b"x"] * 1000)
+    client.consumes("q", "c")
+    client.inbox.clear()
+    playbook.broker.pass_work.chores.keep_waiting(True)
+    with playbook.one_pass():
+        client >> methods.BasicNack(delivery_tag=0, multiple=True, requeue=False)
+        if end == "channel":
+            client >> methods.ChannelClose(reply_code=200)
+        elif end == "connection":
+            client >> methods.ConnectionClose(reply_code=200)
+        else:
+            client.session.release()
+    for _ in range(100):
+        playbook.passes(10)
+    assert (playbook.depth("q"), playbook.depth("morgue")) == (0, 1000)
+    assert playbook.queue("q").unacked == 0
+
+
+@pytest.mark.parametrize("acked", [False, True])
+def test_a_bug_in_settling_one_of_many_keeps_no_other(acked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that were left then stayed unacked until a restart, and counted for the prefetch."""
+    playbook = Playbook()
+    client = playbook.client()
+    client.declares("q", arguments={"x-message-deduplication": True})
+    count = 3 * SETTLED_MAX
+    client.publishes("q", *[b"x"] * count)
+    client.consumes("q", "c")
+    client.inbox.clear()
+    forgotten = 0
+
+    def forget(duplicates: Duplicates, message: Message) -> None:
+        nonlocal forgotten
+        forgotten += 1
+        if forgotten in (2 * SETTLED_MAX, 3 * SETTLED_MAX):
+            raise RuntimeError("a bug")
+
+    monkeypatch.setattr(Duplicates, "forget", forget)
+    if acked:
+        client >> methods.BasicAck(delivery_tag=0, multiple=True)
+    else:
+        client >> methods.BasicNack(delivery_tag=0, multiple=True, requeue=False)
+    while playbook.broker.pass_work.has_chores:
+        playbook.finish_pass()
+    assert host_of(playbook).queues["q"].unacked < 3
 
 
 def test_a_purge_takes_what_was_there() -> None:

@@ -34,6 +34,15 @@ def describe(parameters: Parameters, virtual_host: str, metadata: FieldTable) ->
     return True
 
 
+def change(parameters: Parameters, virtual_host: str, given: FieldTable) -> None:
+    """What is given takes the place of what was said; the rest of that stays."""
+    parameters.require_host(virtual_host)
+    said = {**NO_METADATA, **metadata_of(parameters, virtual_host), **given}
+    if said.get("default_queue_type") == NO_QUEUE_TYPE:
+        del said["default_queue_type"]
+    describe(parameters, virtual_host, said)
+
+
 def is_news(parameters: Parameters, virtual_host: str, metadata: FieldTable) -> bool:
     return bool(metadata) and metadata != (metadata_of(parameters, virtual_host) or NO_METADATA)
 

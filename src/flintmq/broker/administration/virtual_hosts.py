@@ -126,20 +126,21 @@ class VirtualHosts:
 
     def taken_down(self, host: VirtualHost, asker: int) -> Chore:
         """The whole of it. A bug on the way does not end it: what is left is taken down after a pause."""
+        store = self.broker.store
         while True:
             try:
                 yield from self.administration.host_closed(host, asker)
                 yield from self.emptied(host)
                 yield from self.administration.host_forgotten(host)
+                if store is not None:
+                    # Records may be lost in any order: what is gone has to be gone for good before its name
+                    # is free.
+                    yield partial(store.when_synced, store.last())
+                self.records.delete(records.VIRTUAL_HOST, {"name": host.name})
                 break
             except Exception:
                 log.exception("a bug holds up the end of virtual host %r: once more in a while", host.name)
                 yield self.pause(AGAIN_MS)
-        store = self.broker.store
-        if store is not None:
-            # Records may be lost in any order: what is gone has to be gone for good before its name is free.
-            yield partial(store.when_synced, store.last())
-        self.records.delete(records.VIRTUAL_HOST, {"name": host.name})
         del self.ending[host.name]
         self.broker.host_names.discard(host.name)
 

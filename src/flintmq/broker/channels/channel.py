@@ -492,7 +492,14 @@ class Channel:
         elif len(deliveries) < 2 or teardown.refused_together(deliveries, 0) == len(deliveries):
             self.refuse(deliveries)
         else:
+            self.part_with(tag)
             self.pass_work.chores.begin(teardown.refused(self, deliveries))
+
+    def part_with(self, tag: int) -> None:
+        """A chore settles what is up to `tag`: it must not go back should the channel close meanwhile."""
+        ring = self.unacked.ring
+        while ring.count and (not tag or ring.at(0).tag <= tag):
+            ring.pop()
 
     def refuse(self, deliveries: list[Delivery]) -> None:
         """Rejected without requeue: dead letters, where the queue has an exchange for them."""
@@ -510,7 +517,8 @@ class Channel:
 
     def discard(self, deliveries: list[Delivery]) -> None:
         for delivery in deliveries:
-            self.queue_settle(delivery)
+            if delivery.message is not None:
+                self.queue_settle(delivery)
         self.unacked.tidy()
         self.wake_parked()
 

@@ -130,19 +130,9 @@ def lost(content: StagedContent, why: str) -> ServiceFault:
 
 def put(channel: Channel, message: Message, is_immediate: bool) -> Outcome:
     """Gives the message to its queues, if there are some and not all of them refuse it."""
-    router = channel.router
-    route = router.route_of(message.route)
-    queues: list[Queue] | None = route.queues
-    if message.traits & traits.HAS_COPIES:
-        keys = [route.key, *cc_bcc.keys_of(message)]
-        queues = router.match_keys(route.exchange, keys, message, channel)
-    elif route.by_headers:
-        queues = router.match(route, message, channel)
-    passage = router.take_passage()
+    queues, passage = channel.router.find_way(message, channel)
     if queues is None:
         return Outcome.PUBLISHED  # an exchange has taken it
-    if router.is_traced:
-        channel.trace_publish(message, route, queues)
     try:
         outcome = put_into(channel, message, queues, is_immediate)
     except Exception:
@@ -157,6 +147,8 @@ def put(channel: Channel, message: Message, is_immediate: bool) -> Outcome:
 def put_into(channel: Channel, message: Message, queues: list[Queue], is_immediate: bool) -> Outcome:
     """The same where exchanges have led it to these queues."""
     router = channel.router
+    if router.is_traced:
+        channel.trace_publish(message, router.route_of(message.route), queues)
     if not queues:
         return Outcome.UNROUTABLE
     if is_immediate:

@@ -81,7 +81,7 @@ def portions(deliveries: list[Delivery], size: int) -> Callable[[], list[Deliver
 def settled(work: Callable[[list[Delivery]], None], deliveries: list[Delivery], size: int) -> Iterator[None]:
     """Deliveries that are acked."""
     for at in range(0, len(deliveries), size):
-        work(deliveries[at : at + size])
+        Delivery.give_each_back(work, deliveries[at : at + size])
         yield
 
 
@@ -93,7 +93,7 @@ def refused(channel: Channel, deliveries: list[Delivery]) -> Iterator[Wait | Non
         if dead_letters.is_crowded():
             yield dead_letters.when_room
         end = refused_together(deliveries, start)
-        channel.refuse(deliveries[start:end])
+        Delivery.give_each_back(channel.refuse, deliveries[start:end])
         start = end
         yield None
 

@@ -30,6 +30,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from flintmq.broker.exchanges.route import with_passage
 from flintmq.broker.messages.cc_bcc import blind_keys_of, blind_octets
 from flintmq.broker.messages.header_changes import (
     expiration_of,
@@ -117,6 +118,7 @@ class DeadLetters:
         self.is_due = False  # the timetable has those that wait sent
         self.is_busy = False
         self.is_running = False
+        self.is_retrying = False  # the timetable has those tried again that have failed
         self.is_thinning = False  # from when too many wait until none does, see `thinned`
         self.warned_ms = -WARNING_MS
         self.held: list[Callable[[], None]] = []  # whoever waits for room
@@ -297,10 +299,13 @@ class DeadLetters:
                     "a dead letter of queue %r cannot leave: the message is back there after a restart",
                     each[0].name,
                 )
-        timetable = self.router.pass_work.timetable
-        timetable.at(timetable.now_ms() + AGAIN_MS, self.run_again)
+        if not self.is_retrying:  # one alarm for all: each sends a portion
+            self.is_retrying = True
+            timetable = self.router.pass_work.timetable
+            timetable.at(timetable.now_ms() + AGAIN_MS, self.run_again)
 
     def run_again(self) -> None:
+        self.is_retrying = False
         failed, self.failed = self.failed, []
         self.dead.extend(failed)
         self.run()
@@ -354,9 +359,20 @@ class DeadLetters:
         letter = message.variant(route, content, header_size, found)
         if header_size > CHECKED_BYTES_MIN:
             letter = self.shortened(queue, letter, deaths)
-            content = letter.content
-        queues = self.destinations(exchange, keys, letter)
-        passage = self.router.take_passage()
+        queues, passage = self.destinations(exchange, keys, letter)
+        if queues is not None:  # else an exchange has taken it
+            with_passage(passage, self.send_to, queue, message, letter, queues, deaths, reason)
+
+    def send_to(
+        self,
+        queue: Queue,
+        message: Message,
+        letter: Message,
+        queues: list[Queue],
+        deaths: list[FieldValue],
+        reason: str,
+    ) -> int:
+        """The letter goes to those of these queues that are no cycle; flags of queues/put_flags.py."""
         if reason != "rejected":
             reached = len(queues)
             queues = [each for each in queues if not is_cycle(each.name, deaths)]
@@ -364,15 +380,12 @@ class DeadLetters:
                 queues = self.thinned(queue, letter, queues)
         if not queues:
             self.router.pass_work.fates.undelivered += 1
-            if passage is not None:
-                passage.end(put_flags.UNROUTED)
-            return
-        self.router.pass_work.unwatched_bytes -= len(content)
-        self.router.pass_work.copies += len(content) // OCTETS_PER_COPY
-        if found & traits.SPOOLED:
-            self.send_spooled(message, letter, queues, passage)
-        else:
-            self.router.forward_passed(letter, queues, passage)
+            return put_flags.UNROUTED
+        self.router.pass_work.unwatched_bytes -= len(letter.content)
+        self.router.pass_work.copies += len(letter.content) // OCTETS_PER_COPY
+        if letter.traits & traits.SPOOLED:
+            return self.send_spooled(message, letter, queues)
+        return self.router.forward(letter, queues)
 
     def thinned(self, queue: Queue, letter: Message, queues: list[Queue]) -> list[Queue]:
         """Without the queues that would make other letters of this one, or for it.
@@ -418,26 +431,29 @@ class DeadLetters:
             letter = fitted(letter, self.header_bytes_max, STORY_HEADERS)
         return letter
 
-    def send_spooled(
-        self, message: Message, letter: Message, queues: list[Queue], passage: RoutingContext | None
-    ) -> None:
+    def send_spooled(self, message: Message, letter: Message, queues: list[Queue]) -> int:
         """The letter shares the file that the body lies in."""
         store = self.router.store
         spool = None if store is None else store.spool_of(message)
         if store is None or spool is None:
             log.error("a dead letter of %d octets is lost: its file is gone", len(message.content))
             self.router.pass_work.fates.lost += 1
-            return
+            return put_flags.REFUSED
         with store.sharing(spool, letter):
-            self.router.forward_passed(letter, queues, passage)
+            return self.router.forward(letter, queues)
 
-    def destinations(self, exchange: str, keys: list[str], letter: Message) -> list[Queue]:
+    def destinations(
+        self, exchange: str, keys: list[str], letter: Message
+    ) -> tuple[list[Queue] | None, RoutingContext | None]:
+        """The queues that the letter leads to, None as in Router.match, and its passage."""
+        router = self.router
         if len(keys) > 1:  # of those of CC and BCC some may be longer than a routing key can be
-            source = self.router.exchanges[exchange] if exchange else None
-            return self.router.match_keys(source, keys, letter, None) or []
-        route = self.router.route_of(route_octets(exchange, keys[0]))
-        found = self.router.match(route, letter, None) if route.by_headers else route.queues
-        return list(found or ())
+            source = router.exchanges[exchange] if exchange else None
+            return router.match_keys(source, keys, letter, None), router.take_passage()
+        route = router.route_of(route_octets(exchange, keys[0]))
+        if not route.by_headers:
+            return route.queues, None
+        return router.match(route, letter, None), router.take_passage()
 
     def death_of(self, queue: Queue, message: Message, reason: str, keys: list[str]) -> FieldTable:
         now_ms = self.router.pass_work.timetable.now_ms()

@@ -12,6 +12,8 @@ from flintmq.broker.queues.deduplication import Cache, value_of
 
 if TYPE_CHECKING:
     from flintmq.broker.exchanges.route import RoutingContext
+    from flintmq.broker.exchanges.router import Router
+    from flintmq.broker.store.publisher import PublisherConfirms
 
 # A value is some 200 octets with its place in the cache: 200 MB at the worst.
 CACHE_SIZE_MAX = 1_000_000
@@ -38,7 +40,19 @@ class DeduplicatingExchange(WrappingExchange):
         is_right = isinstance(own_ms, int) and not isinstance(own_ms, bool) and 0 < own_ms <= TTL_MS_MAX
         ttl_ms = own_ms if is_right and isinstance(own_ms, int) else self.ttl_ms
         now_ms = self.router.pass_work.timetable.now_ms()
-        return TAKEN if self.cache.has_seen(value, now_ms, ttl_ms) else ROUTED
+        if not self.cache.has_seen(value, now_ms, ttl_ms):
+            return ROUTED
+        if context.channel is not None:
+            self.confirm_with_first(context.channel.confirms)
+        return TAKEN
+
+    def confirm_with_first(self, confirms: PublisherConfirms) -> None:
+        """A duplicate is confirmed when all that came before is safe, and so the message that it is like."""
+        router: Router = self.router
+        if router.store is not None:
+            confirms.note_kept(router.store.last())
+        if router.streams is not None:
+            router.streams.note(confirms)
 
     def take_back(self, context: RoutingContext, is_unrouted: bool) -> None:
         self.cache.forget(value_of(context.headers()))

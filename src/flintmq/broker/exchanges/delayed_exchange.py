@@ -27,6 +27,7 @@ from flintmq.broker.exchanges.route import RoutingContext
 from flintmq.broker.exchanges.wrapping_exchange import WrappingExchange
 from flintmq.broker.messages import cc_bcc, entry_number
 from flintmq.broker.messages.message import Message, new_message
+from flintmq.broker.queues import put_flags
 from flintmq.broker.scheduling.chores import MESSAGES
 from flintmq.errors import ChannelFault, PeerFault, UnreadableFault
 from flintmq.wire import amqp, traits
@@ -333,13 +334,10 @@ class DelayedExchange(WrappingExchange):
     def hand_over(self, entry: int, context: RoutingContext, keys: list[str]) -> bool:
         """Into those queues that have room and do not have the message yet; whether that is all of them."""
         try:
-            is_over = self.hand_over_passed(entry, context, keys)
+            return self.hand_over_passed(entry, context, keys)
         except Exception:
             context.take_back()
             raise
-        if not is_over:  # else it would be a duplicate when it is tried again
-            context.take_back()
-        return is_over
 
     def hand_over_passed(self, entry: int, context: RoutingContext, keys: list[str]) -> bool:
         router: Router = self.router
@@ -350,10 +348,15 @@ class DelayedExchange(WrappingExchange):
         full = router.refusing(context.message, queues)
         if full:
             queues = [queue for queue in queues if queue not in full]
+        # What is not over would be a duplicate when it is tried again.
+        happened = put_flags.REFUSED if full or context.refused else 0
         if queues and context.message.traits & traits.HAS_COPIES:
-            router.forward_shown(context.message, queues)
+            happened |= router.forward_shown(context.message, queues)
         elif queues:
-            router.forward(context.message, queues)
+            happened |= router.forward(context.message, queues)
+        elif not (full or given or context.taken):
+            happened |= put_flags.UNROUTED
+        context.end(happened)
         if self.full:
             self.full.difference_update([queue.name for queue in queues])
         if full:

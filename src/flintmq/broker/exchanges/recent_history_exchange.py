@@ -18,9 +18,11 @@ from flintmq import checks
 from flintmq.broker.exchanges import arguments
 from flintmq.broker.exchanges.binding import Binding
 from flintmq.broker.exchanges.exchange import ROUTED, Exchange
+from flintmq.broker.exchanges.route import with_passage
 from flintmq.broker.exchanges.wrapping_exchange import WrappingExchange
 from flintmq.broker.messages import cc_bcc
 from flintmq.broker.messages.message import Message
+from flintmq.broker.queues import put_flags
 from flintmq.errors import PeerFault
 from flintmq.wire import traits
 
@@ -123,8 +125,8 @@ class RecentHistoryExchange(WrappingExchange):
                     break
                 message = self.history[number - first]
                 number += 1
-                for queues in self.queues_for(binding, message):
-                    self.router.forward(message.twin(), queues)
+                for queues, passage in self.queues_for(binding, message):
+                    with_passage(passage, self.router.forward, message.twin(), queues)
                     copies += len(queues)
                     octets += len(message.content)
                     if copies >= STEP_COPIES or octets >= STEP_BYTES:
@@ -151,20 +153,29 @@ class RecentHistoryExchange(WrappingExchange):
         timetable = self.router.pass_work.timetable
         timetable.at(timetable.now_ms() + wait_ms, callback)
 
-    def queues_for(self, binding: Binding, message: Message) -> Iterator[list[Queue]]:
-        """The queues that a message of the past goes to, some at a time, without those that are deleted."""
+    def queues_for(
+        self, binding: Binding, message: Message
+    ) -> Iterator[tuple[list[Queue], RoutingContext | None]]:
+        """The queues that a message of the past goes to, some at a time, without those that are deleted.
+
+        With them who is to hear what becomes of the message, as exchanges behind this one may remember it.
+        """
         destination = binding.destination
         router: Router = self.router
         queues: list[Queue] | None
+        passage: RoutingContext | None = None
         if isinstance(destination, Exchange):
             try:
                 queues = router.match_keys(destination, [message.routing_key()], message.twin(), None)
             except PeerFault as fault:
                 log.warning("exchange %r hands over a message to nobody: %s", self.name, fault.reply_text)
                 return
+            passage = router.take_passage()
         else:
             queues = [cast("Queue", destination)]
+        if passage is not None and queues is not None and not queues:
+            passage.end(put_flags.UNROUTED)
         for at in range(0, len(queues or ()), STEP_COPIES):
             some = [queue for queue in (queues or ())[at : at + STEP_COPIES] if not queue.deleted]
             if some:
-                yield some
+                yield some, passage

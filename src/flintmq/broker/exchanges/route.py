@@ -6,12 +6,14 @@ stale: `generation` then differs from the router's, and the route is worked out 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from flintmq.broker.matching.lookup import Lookup, lookup_for
 from flintmq.broker.queues import put_flags
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from flintmq.auth.user import User
     from flintmq.broker.exchanges.exchange import Exchange
     from flintmq.broker.messages.message import Message
@@ -96,3 +98,16 @@ class RoutingContext:
             onward.take_back(is_unrouted)
         for exchange in self.received:
             exchange.take_back(self, is_unrouted)
+
+
+def with_passage(passage: RoutingContext | None, put: Callable[..., int], *arguments: Any) -> int:
+    """Has `put` give a message to its queues; exchanges on its way hear of the outcome, which is returned."""
+    if passage is None:
+        return put(*arguments)
+    try:
+        happened = put(*arguments)
+    except Exception:
+        passage.take_back()
+        raise
+    passage.end(happened)
+    return happened

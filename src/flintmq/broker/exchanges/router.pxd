@@ -55,6 +55,8 @@ cdef class Router:
     cpdef list match_keys(self, exchange, list keys, Message message, channel)
     @cython.locals(passage=RoutingContext)
     cpdef RoutingContext take_passage(self)
+    @cython.locals(route=Route, queues=list)
+    cpdef tuple find_way(self, Message message, channel)
     cpdef check_way(self, Route route, Message message, channel)
     @cython.locals(queue=Queue, context=RoutingContext, work_max=Py_ssize_t, verdict=cython.int, is_over=cython.bint)
     cpdef tuple resolve(self, exchange, list keys, RoutingContext context, bint is_asked=*)
@@ -116,15 +118,13 @@ cdef class Router:
     cpdef list fitting(self, Message message, list queues)
     @cython.locals(queue=Queue)
     cpdef check_body(self, Message message, list queues)
-    @cython.locals(happened=cython.int)
-    cpdef int forward_passed(
-        self, Message message, list queues, RoutingContext passage, bint is_shown=*
-    ) except -1
     @cython.locals(happened=cython.int, fitting=list)
     cpdef int forward(self, Message message, list queues) except -1
     cpdef int forward_shown(self, Message message, list queues) except -1
-    @cython.locals(route=Route, queues=list, queue=Queue, passage=RoutingContext)
+    @cython.locals(queues=list, happened=cython.int)
     cpdef bint post(self, Message message, bint is_immediate=*) except -1
+    @cython.locals(queue=Queue)
+    cpdef int post_to(self, Message message, list queues, bint is_immediate) except -1
     cpdef secure_streams(self)
 
 

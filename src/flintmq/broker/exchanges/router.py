@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from flintmq.broker.exchanges.chains import Chains
 from flintmq.broker.exchanges.dead_letter import DeadLetters
 from flintmq.broker.exchanges.exchange import KEYLESS, REFUSED, ROUTED, TAKEN, Exchange
-from flintmq.broker.exchanges.route import Route, RoutingContext
+from flintmq.broker.exchanges.route import Route, RoutingContext, with_passage
 from flintmq.broker.matching import lookup
 from flintmq.broker.messages import cc_bcc, entry_number
 from flintmq.broker.messages.message import Message
@@ -241,7 +241,7 @@ class Router:
     def match(self, route: Route, message: Message, channel: Publisher | None) -> list[Queue] | None:
         """The queues of one message where it decides itself; None when exchanges have taken all of it.
 
-        What becomes of it is to be told to take_passage().
+        What becomes of it is to be told to take_passage(), asked before anything else is matched.
         """
         self.passage = None
         exchange = route.exchange
@@ -289,6 +289,21 @@ class Router:
         passage = self.passage
         self.passage = None
         return passage
+
+    def find_way(
+        self, message: Message, channel: Publisher | None
+    ) -> tuple[list[Queue] | None, RoutingContext | None]:
+        """The queues of a message whatever its route, None as in match(), and its passage."""
+        route = self.route_of(message.route)
+        queues: list[Queue] | None
+        if message.traits & traits.HAS_COPIES:
+            keys = [route.key, *cc_bcc.keys_of(message)]
+            queues = self.match_keys(route.exchange, keys, message, channel)
+        elif route.by_headers:
+            queues = self.match(route, message, channel)
+        else:
+            return route.queues, None
+        return queues, self.take_passage()
 
     def check_way(self, route: Route, message: Message, channel: Publisher | None) -> None:
         """A fault if finding the queues of this message takes too long; no exchange takes it.
@@ -755,20 +770,6 @@ class Router:
                     body.close()
                 return
 
-    def forward_passed(
-        self, message: Message, queues: list[Queue], passage: RoutingContext | None, is_shown: bool = False
-    ) -> int:
-        """As `forward`, or `forward_shown`; exchanges on the way of the message forget it if refused."""
-        try:
-            happened = self.forward_shown(message, queues) if is_shown else self.forward(message, queues)
-        except Exception:
-            if passage is not None:
-                passage.take_back()
-            raise
-        if passage is not None:
-            passage.end(happened)
-        return happened
-
     def forward(self, message: Message, queues: list[Queue]) -> int:
         """Gives a message that is in no queue yet to these; the journal keeps it where it must.
 
@@ -804,23 +805,20 @@ class Router:
 
         An immediate one goes only to queues that hand it on at once.
         """
-        route = self.route_of(message.route)
-        queues: list[Queue] | None = route.queues
-        if message.traits & traits.HAS_COPIES:
-            keys = [route.key, *cc_bcc.keys_of(message)]
-            queues = self.match_keys(route.exchange, keys, message, None)
-        elif route.by_headers:
-            queues = self.match(route, message, None)
-        passage = self.take_passage()
+        queues, passage = self.find_way(message, None)
         if queues is None:
             return True
+        happened = with_passage(passage, self.post_to, message, queues, is_immediate)
+        return not happened & put_flags.UNROUTED
+
+    def post_to(self, message: Message, queues: list[Queue], is_immediate: bool) -> int:
         if is_immediate:
             queues = [queue for queue in queues if queue.can_take_now(message)]
-        if queues:
-            self.forward_passed(message, queues, passage, bool(message.traits & traits.HAS_COPIES))
-        elif passage is not None:
-            passage.end(put_flags.UNROUTED)
-        return bool(queues)
+        if not queues:
+            return put_flags.UNROUTED
+        if message.traits & traits.HAS_COPIES:
+            return self.forward_shown(message, queues)
+        return self.forward(message, queues)
 
     def secure_streams(self) -> None:
         """In a group of the journal, before its end: what it lets go of is in the streams it has gone to."""

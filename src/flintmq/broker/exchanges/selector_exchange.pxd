@@ -7,7 +7,7 @@ from flintmq.patterns.regexp cimport StateBudget
 
 
 cdef class SelectorExchange(ConditionExchange):
-    pass
+    cdef Condition validated
 
 
 cdef class PropWildExchange(ConditionExchange):

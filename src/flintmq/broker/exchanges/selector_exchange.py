@@ -29,11 +29,24 @@ RegexpForm: TypeAlias = tuple[Reference, str]
 
 
 class SelectorExchange(ConditionExchange):
-    __slots__ = ()
+    __slots__ = ("validated",)
     type = "x-selector"
 
+    def prepare(self) -> None:
+        self.index = MatchIndex()
+        self.validated: Condition | None = None  # of the binding that is about to be made
+
     def validate_binding(self, routing_key: str, arguments: Mapping[str, FieldValue]) -> None:
-        self.read(text_argument(arguments, "x-selector", None))
+        form = text_argument(arguments, "x-selector", None)
+        if self.index.find(form) is None:
+            self.validated = self.read(form)
+
+    def read(self, form: Any) -> Condition:
+        """A selector that was validated is not parsed again."""
+        validated, self.validated = self.validated, None
+        if validated is not None and validated.form == form:
+            return validated
+        return ConditionExchange.read(self, form)
 
     def form_of(self, binding: Binding) -> Hashable:
         return text_argument(binding.arguments, "x-selector", None)

@@ -99,6 +99,10 @@ class Duplicates:
         elif passing > 1:
             self.passing[value] = passing - 1
 
+    def disown(self, message: Message) -> None:
+        """The message has not come into the queue after all."""
+        self.values.discard(value_of(headers_of(message)))
+
     def clear(self) -> None:
         self.values.clear()
 

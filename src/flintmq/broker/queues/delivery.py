@@ -55,12 +55,15 @@ class Delivery:
     def give_each_back(
         give: Callable[[list[Delivery]], None], deliveries: list[Delivery]
     ) -> Exception | None:
-        """Gives deliveries to their queues; where that fails for one, the others are there. The failure."""
+        """Gives deliveries to their queues, or settles them; where that fails for one, the others are done.
+
+        The failure.
+        """
         try:
             give(deliveries)
             return None
         except Exception as error:
-            log.exception("a bug in giving back %d messages: each of them once more", len(deliveries))
+            log.exception("a bug in settling %d messages: each of them once more", len(deliveries))
             failure = error
         for delivery in deliveries:
             try:

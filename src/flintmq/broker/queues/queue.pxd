@@ -94,6 +94,7 @@ cdef class Queue:
     )
     cdef limit(self, settings)
     cpdef int enqueue(self, Message message) except -1
+    cdef int enqueue_unlike(self, Message message) except -1
     @cython.final
     cdef int take_in(self, Message message, bint wakes) except -1
     cdef bint has_tail(self) except -1

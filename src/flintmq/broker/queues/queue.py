@@ -287,12 +287,25 @@ class Queue:
 
     def enqueue(self, message: Message) -> int:
         """Puts the message at the end; returns what has become of it, as flags of put_flags.py."""
-        if self.duplicates is not None and self.duplicates.refuses(message):
-            self.let_go(message)
-            return 0
+        if self.duplicates is not None:
+            return self.enqueue_unlike(message)
         if self.rules is not None or message.traits & (traits.HAS_EXPIRATION | traits.STREAM_CONTENT):
             return self.enqueue_ruled(message)
         return self.take_in(message, True)
+
+    def enqueue_unlike(self, message: Message) -> int:
+        """As `enqueue`, unless the queue has the like of the message."""
+        duplicates = self.duplicates
+        if duplicates is None or duplicates.refuses(message):
+            self.let_go(message)
+            return 0
+        try:
+            if self.rules is not None or message.traits & (traits.HAS_EXPIRATION | traits.STREAM_CONTENT):
+                return self.enqueue_ruled(message)
+            return self.take_in(message, True)
+        except Exception:
+            duplicates.disown(message)  # else nobody could send it again
+            raise
 
     def take_in(self, message: Message, wakes: bool) -> int:
         """The message is the last of the queue. `wakes`: consumers get it at the end of the pass."""

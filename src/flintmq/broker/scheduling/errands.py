@@ -7,6 +7,7 @@ from: what its client has sent behind the errand has to find it done. `PassWork.
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
@@ -14,12 +15,14 @@ if TYPE_CHECKING:
     from flintmq.broker.scheduling.chores import Chore
     from flintmq.broker.scheduling.pass_work import PassWork
 
+log = logging.getLogger("flintmq.errands")
+
 
 class Errand(Protocol):
     """Something that a connection waits for."""
 
     def serve(self) -> Chore:
-        """The portions; never raises, whoever waits is told what went wrong."""
+        """The portions; whoever waits is told what went wrong."""
 
 
 def attend(pass_work: PassWork, origin: int, errand: Errand) -> None:
@@ -39,7 +42,10 @@ def attended(pass_work: PassWork, origin: int) -> Chore:
     waiting = pass_work.asking[origin]
     try:
         while True:
-            yield from waiting[0].serve()
+            try:
+                yield from waiting[0].serve()
+            except Exception:  # those behind it are to be done all the same
+                log.exception("a bug ends what connection %d has asked for", origin)
             waiting.popleft()
             if not waiting:
                 return

@@ -1,7 +1,7 @@
 """Services for administrators: users, virtual hosts, permissions, policies, parameters.
 
     user.add, user.set-password, user.set-tags, user.delete, user.list
-    vhost.add, vhost.delete, vhost.list, trace.on, trace.off
+    vhost.add, vhost.describe, vhost.delete, vhost.list, trace.on, trace.off
     permission.set, permission.clear, permission.list
     topic-permission.set, topic-permission.clear, topic-permission.list
     policy.set, policy.clear, policy.list, and the same of operator-policy
@@ -190,26 +190,35 @@ def vhost_add(request: Request) -> None:
     model.virtual_hosts.check_new(name)
     host_metadata.check(model.parameters, name, metadata)
     model.virtual_hosts.add(name)
-    host_metadata.describe(model.parameters, name, metadata)
+    host_metadata.change(model.parameters, name, metadata)
+    done(request)
+
+
+@service(
+    "vhost.describe",
+    "virtual-host text, description? text, tags? array, default-queue-type? text",
+    changes=True,
+    administers=True,
+)
+def vhost_describe(request: Request) -> None:
+    """What is given of these takes the place of what vhost.add has said of `virtual-host`."""
+    model = administration(request)
+    host_metadata.change(model.parameters, request.text("virtual-host"), metadata_in(request))
     done(request)
 
 
 def metadata_in(request: Request) -> FieldTable:
     """As RabbitMQ's definitions have it; what is not given is not there."""
-    found: FieldTable = {}
-    if description := request.text("description", ""):
-        found["description"] = description
+    found: FieldTable = {"description": request.text("description", "")}
     tags = request.arguments.get("tags", [])
     if not isinstance(tags, list) or not all(isinstance(each, str) and each for each in tags):
         raise request.wrong("tags", "expected an array of texts")
-    if tags:
-        found["tags"] = tags
+    found["tags"] = tags
     queue_type = request.text("default-queue-type", host_metadata.NO_QUEUE_TYPE)
     if queue_type not in QUEUE_TYPES:
         raise request.wrong("default-queue-type", f"expected one of {', '.join(QUEUE_TYPES)}")
-    if queue_type != host_metadata.NO_QUEUE_TYPE:
-        found["default_queue_type"] = queue_type
-    return found
+    found["default_queue_type"] = queue_type
+    return {name: value for name, value in found.items() if name.replace("_", "-") in request.arguments}
 
 
 @service("vhost.delete", "virtual-host text, force? flag", changes=True, administers=True)

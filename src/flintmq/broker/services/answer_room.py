@@ -238,8 +238,12 @@ class AnswerRoom:
     def look(self) -> None:
         """Not everything that is waited for tells when it has come: the end of a connection, memory."""
         self.alarm = None
-        if self.line:
-            self.end_stalled()
+        try:
+            if self.line:
+                self.end_stalled()
+        except Exception:
+            log.exception("a bug in looking after answers that nobody reads")
+        # In any case: who waits on has the next look come.
         for pause in list(self.pauses):
             pause.wake()
         self.wake_first()

@@ -72,6 +72,7 @@ CHANGING = {
     "memory-limit.set",
     "disk-limit.set",
     "vhost.add",
+    "vhost.describe",
     "vhost.delete",
     "permission.set",
     "permission.clear",

@@ -122,8 +122,8 @@ async def vhost_one(call: Call) -> dict[str, Any]:
 async def vhost_put(call: Call) -> Response:
     """Adds a virtual host, in which a user of the broker itself gets all permissions; 201 if it is new.
 
-    `description`, `tags` and `default_queue_type` are kept of one that is new. `tracing` turns the firehose
-    of the virtual host on or off.
+    `description`, `tags` and `default_queue_type` are kept for those who ask; of one that is there those that
+    are given change. `tracing` turns the firehose of the virtual host on or off.
     """
     body = await call.json()
     tracing = body.get("tracing")
@@ -131,18 +131,21 @@ async def vhost_put(call: Call) -> Response:
         raise BadRequest(f"tracing: expected true or false, not {tracing!r}")
     name = call["vhost"]
     is_new = name not in await call.context.hosts()
+    said = metadata_given(body)
     if is_new:
-        await call.ask("vhost.add", {"virtual-host": name, **metadata_given(body)})
+        await call.ask("vhost.add", {"virtual-host": name, **said})
         if not call.identity.visitor:  # what a back end allows is not the broker's to change
             everything = {"configure": ".*", "write": ".*", "read": ".*"}
             await call.ask("permission.set", {"user": call.identity.user, "virtual-host": name, **everything})
+    elif said:
+        await call.ask("vhost.describe", {"virtual-host": name, **said})
     if tracing is not None:
         await call.ask("trace.on" if tracing else "trace.off", {"virtual-host": name})
     return no_content(201 if is_new else 204)
 
 
 def metadata_given(body: dict[str, Any]) -> dict[str, Any]:
-    """Arguments of vhost.add; tags may be a text with commas between them."""
+    """Arguments of vhost.add and vhost.describe; tags may be a text with commas between them."""
     tags = body.get("tags")
     if isinstance(tags, str):
         tags = [each.strip() for each in tags.split(",") if each.strip()]

@@ -64,6 +64,7 @@ cdef class PassScheduler:
     cdef resume_more(self)
     cpdef resume_some(self)
     cpdef schedule_pass(self)
+    cdef end_link(self, link)
     cpdef stop(self)
     cpdef scheduled_turn(self)
     cpdef has_room(self, link)

@@ -9,6 +9,7 @@ here: the buffer that they read into and the list of those with something to sen
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
     from flintmq.broker.broker import Broker
     from flintmq.server.network.link import Link
+
+log = logging.getLogger("flintmq.link")
 
 # Alarms far away are looked at again this often: event loops count time in few bits.
 ALARM_WAIT_MAX_MS = 3_600_000
@@ -207,12 +210,24 @@ class PassScheduler:
         try:
             for _ in range(len(self.resuming)):
                 self.pass_work.copies = 0
-                self.resuming.popleft().resume()
+                link = self.resuming.popleft()
+                try:
+                    link.resume()
+                except Exception:
+                    self.end_link(link)
                 copies += self.pass_work.copies
                 if copies > RESUMED_COPIES:
                     break
         finally:
             self.resume_more()
+
+    def end_link(self, link: Link) -> None:
+        """What the link has raised is a bug: its connection ends, and others have their turn all the same."""
+        log.exception("a bug ends the connection of %s", link.session)
+        try:
+            link.drop()
+        except Exception:
+            log.exception("a bug in ending the connection of %s", link.session)
 
     def stop(self) -> None:
         """No pass comes any more, also none that is scheduled: what passes write to is about to be closed."""
@@ -245,7 +260,10 @@ class PassScheduler:
         if self.writable:
             links, self.writable = self.writable, []
             for link in links:
-                link.writable()
+                try:
+                    link.writable()
+                except Exception:
+                    self.end_link(link)
         # Consumers that waited for room may have it now. Where they are few they get theirs before more is
         # read: else a fast publisher piles up messages that could be sent. A backlog waits for the next turn.
         more = PASSES_MORE
@@ -268,8 +286,12 @@ class PassScheduler:
         # By index: sending may find a peer gone, whose queues then have something to tell others.
         index = 0
         while index < len(outbox):
-            outbox[index].sender.flush()
+            output = outbox[index]
             index += 1
+            try:
+                output.sender.flush()
+            except Exception:
+                self.end_link(output.sender)
         outbox.clear()
         if self.pass_work.has_work():
             self.schedule_pass()

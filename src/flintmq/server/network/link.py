@@ -655,8 +655,8 @@ class Link:
         """A look of the heartbeats; False when the peer has been silent for more than two intervals."""
         if self.finishing or self.held & HELD_CLOSED:
             return False
-        # A link we do not read from cannot show that it is alive.
-        if self.received or self.held:
+        # A link we do not read from, now or until it is its turn, cannot show that it is alive.
+        if self.received or self.held or self.session.connection.paused:
             self.received = False
             self.missed = 0
         else:

@@ -139,6 +139,23 @@ def run(scenario: Scenario, limits: Limits | None = None) -> None:
     asyncio.run(main())
 
 
+def test_who_waits_to_go_on_with_a_read_has_missed_no_heartbeat() -> None:
+    """Nothing is read of it meanwhile: others that take long are before it."""
+
+    async def scenario(wire: Wire) -> None:
+        await wire.open()
+        link = wire.link
+        link.pause(HELD_TURN)
+        link.unhold(HELD_TURN)
+        assert not link.held
+        for _ in range(2 * links.LOOKS_MISSED_MAX):
+            assert link.beat()
+        await wire.until(lambda: not link.session.connection.paused)
+        assert link.beat()
+
+    run(scenario)
+
+
 def test_of_many_that_are_lost_at_once_each_ends_in_its_turn() -> None:
     """The pass has no time left: the link gets nothing more, and its socket is closed in a later pass."""
 

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,28 @@ def test_status_of_the_broker(flintmq: Command) -> None:
     assert facts["alarms"].strip() == "none"
     assert flintmq("status --json").document["product"] == "FlintMQ"
     assert flintmq("alarms").out == "no alarms\n"
+
+
+def test_a_stream_is_read_from_where_one_likes(flintmq: Command) -> None:
+    flintmq("declare queue ticks -a x-queue-type=stream")
+    before = datetime.now()
+    flintmq("publish ticks --lines", "one\ntwo\nthree\n")
+    for begin, found in (
+        ("first", ["one", "two", "three"]),
+        ("1", ["two", "three"]),
+        ("last", ["three"]),
+        ("1h", ["one", "two", "three"]),
+        (before.isoformat(), ["one", "two", "three"]),
+        (f"{before + timedelta(hours=1):%Y-%m-%dT%H:%M}", []),
+        ("next", []),
+    ):
+        said = flintmq(f"consume ticks --offset {begin} --count {len(found) or 1} --idle 0.3")
+        assert (said.status, said.lines) == (0, found), begin
+    said = flintmq("consume ticks --offset frist --idle 0.3")
+    assert said.status == 1
+    assert "expected first, last, next, an offset, a timestamp, or an age such as 1h, not 'frist'" in said.err
+    assert "is a stream: consume it from an offset" in flintmq("peek ticks").err
+    assert flintmq("delete queue ticks --yes").status == 0
 
 
 def test_a_queue_from_its_declaration_to_its_end(flintmq: Command) -> None:

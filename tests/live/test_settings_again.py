@@ -122,6 +122,13 @@ def test_users_come_change_and_go(reading: Reading) -> None:
     assert not reading.may_log_in("bob")
 
 
+def test_an_administrator_who_goes_with_the_settings_is_missed(reading: Reading) -> None:
+    missed = "WARNING SIGHUP: the broker knows no administrator any more who can get in"
+    assert missed in reading.again(FIRST.replace('tags = ["administrator"]', ""))
+    assert missed not in reading.again(FIRST.replace('tags = ["administrator"]', "").replace("info", "debug"))
+    assert missed not in reading.again(FIRST)
+
+
 def test_what_was_granted_at_run_time_stays(reading: Reading) -> None:
     with connect(reading.url("root")) as root:
         everything = {"configure": ".*", "write": ".*", "read": ".*"}

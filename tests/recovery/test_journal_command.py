@@ -60,6 +60,25 @@ def test_check_of_a_sound_directory_is_status_0(filled: Any, journal: Any) -> No
     assert checked.stdout.splitlines()[-1] == "sound"
 
 
+def test_a_large_body_that_is_damaged_is_no_matter_for_repair(
+    start: Any, publish: Any, data: Path, journal: Any
+) -> None:
+    life = start()
+    with life.connect() as peer:
+        peer.call(1, methods.QueueDeclare(queue="q", durable=True))
+        publish(peer, "q", [bytes(5_000_000)])
+    life.stop()
+    (body,) = data.glob("*.spool")
+    body.write_bytes(bytes(4_999_999) + b"x")
+    verdict = "not sound: messages whose bodies are files of their own are lost, and nothing else"
+    lost = f"{body.name}: missing, cut short or not what was stored; its message is lost"
+    for task, status, last in (("check", 1, verdict), ("repair", 0, lost), ("check", 1, verdict)):
+        told = journal(task)
+        assert told.returncode == status
+        assert lost in told.stdout.splitlines()
+        assert told.stdout.splitlines()[-1] == last
+
+
 def test_a_directory_in_use_says_who_holds_it(filled: Any, journal: Any) -> None:
     for task in ("inspect", "check"):
         assert f"in use by process {filled.process.pid}" in journal(task).stdout

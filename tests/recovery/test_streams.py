@@ -20,14 +20,14 @@ def connect(port: int) -> Any:
     return pika.BlockingConnection(parameters)
 
 
-def read_all(port: int, offset: str | int = "first") -> list[tuple[int, bytes]]:
+def read_all(port: int, offset: str | int = "first", queue: str = "s") -> list[tuple[int, bytes]]:
     connection = connect(port)
     channel = connection.channel()
-    count = channel.queue_declare("s", durable=True, passive=True).method.message_count
+    count = channel.queue_declare(queue, durable=True, passive=True).method.message_count
     channel.basic_qos(prefetch_count=500)
     got: list[tuple[int, bytes]] = []
     arguments = {"x-stream-offset": offset}
-    for method, properties, body in channel.consume("s", arguments=arguments, inactivity_timeout=5):
+    for method, properties, body in channel.consume(queue, arguments=arguments, inactivity_timeout=5):
         if method is None:
             break
         got.append((properties.headers["x-stream-offset"], body))
@@ -158,3 +158,19 @@ def test_a_new_stream_does_not_get_the_place_of_one_that_is_gone(
     life.stop()
     places = sorted(int(each.name) for each in (data / "streams").iterdir())
     assert places == [int(place.name), int(leftover.name) + 1]
+
+
+def test_a_stream_that_has_lost_its_queue_to_damage_is_rescued(start: Callable[..., Any], data: Path) -> None:
+    life = start()
+    publish(life.port, 0, 20)
+    life.stop()
+    segments = sorted(data.glob("*.segment"))
+    assert len(segments) == 1
+    segments[0].unlink()  # it has the record of the queue
+    life = start()
+    assert "stream 1 has lost its queue to damage: it is queue 'lost-and-found-1'" in life.said_text()
+    life.stop()
+    for _ in range(2):
+        life = start()
+        assert numbers(read_all(life.port, queue="lost-and-found-1")) == list(range(20))
+        life.stop()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import errno
 import pickle
 import re
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from flintmq import config
 from flintmq.config import Bans, Config, Limits, Listen, Log, PermissionSettings, Storage, Tls, UserSettings
+from flintmq.config.files import unreadable
 from flintmq.config.tables import Section, types_of
 from flintmq.errors import ConfigFault
 
@@ -220,6 +222,11 @@ def test_a_wrong_option_is_named(options: dict[str, object], said: str) -> None:
             'users.a.permissions."orders": no such virtual host; add it to virtual_hosts',
         ),
         (
+            '[users.a]\npassword = "x"\npermissions = { configure = ".*", write = ".*" }',
+            "users.a.permissions.configure stands for no virtual host; each has a table of its own: "
+            'permissions."/" = { configure = ".*", write = ".*", read = ".*" }',
+        ),
+        (
             '[users.a]\npassword = "x"\npermissions."/".read = 5',
             'users.a.permissions."/".read = 5: expected a regular expression',
         ),
@@ -268,6 +275,10 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     )
     with pytest.raises(ConfigFault, match="cannot be read: Is a directory; check the path"):
         config.load(tmp_path)
+    refused = PermissionError(errno.EACCES, "Permission denied")
+    assert unreadable(refused, "the path") == (
+        "cannot be read: Permission denied; let the user that the broker runs as read it"
+    )
     binary = tmp_path / "binary.toml"
     binary.write_bytes(b"a = \xff")
     with pytest.raises(ConfigFault, match=r"not UTF-8 text at octet 4; save it as UTF-8$"):

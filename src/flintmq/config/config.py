@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from flintmq import checks
 from flintmq.config.access import Access, read_access
 from flintmq.config.auth import Auth, read_auth
-from flintmq.config.files import Audit, Log, Storage, opened_at_once, path
+from flintmq.config.files import Audit, Log, Storage, opened_at_once, path, unreadable
 from flintmq.config.limits import Dtx, Limits, Staging
 from flintmq.config.listeners import Bans, Listen, Management, Tls, read_management, read_tls
 from flintmq.config.policies import PolicySettings, read_policies
@@ -133,8 +133,8 @@ def _read(file: Path, while_running: bool) -> str:
             f"{fault}, and so read at the start alone; give --config a regular file, and restart the broker"
         ) from None
     except OSError as error:
-        reason = error.strerror or error
-        raise ConfigFault(f"{file}: cannot be read: {reason}; check the path given to --config") from None
+        reason = unreadable(error, "the path given to --config")
+        raise ConfigFault(f"{file}: {reason}") from None
     if len(octets) > CONFIG_FILE_BYTES_MAX:
         raise ConfigFault(f"{file}: larger than {CONFIG_FILE_BYTES_MAX} bytes; is it a configuration?")
     try:

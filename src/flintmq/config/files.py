@@ -31,6 +31,14 @@ def path(value: object) -> Path:
     return pathlib.Path(value).expanduser()
 
 
+def unreadable(error: OSError, which: str) -> str:
+    """Why a file that the settings need cannot be read, and what to look at: the path, or who may read it."""
+    advice = "let the user that the broker runs as read it"
+    if not isinstance(error, PermissionError):
+        advice = f"check {which}"
+    return f"cannot be read: {error.strerror or error}; {advice}"
+
+
 def opened_at_once(file: Path | str) -> int:
     """A descriptor to read a regular file; raises NotRegularFile for anything else, or an OSError.
 

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from flintmq import checks
-from flintmq.config.files import opened_at_once, path
+from flintmq.config.files import opened_at_once, path, unreadable
 from flintmq.config.tables import MISSING, Section, section, wrong
 from flintmq.errors import ConfigFault, NotRegularFile
 
@@ -127,7 +127,4 @@ def check_files(settings: object, where: str, names: tuple[str, ...]) -> None:
                 f'{where}.{name} = "{file}": not a regular file; the broker reads it again and again'
             ) from None
         except OSError as error:
-            reason = error.strerror or error
-            raise ConfigFault(
-                f'{where}.{name} = "{file}": cannot be read: {reason}; check the path'
-            ) from None
+            raise ConfigFault(f'{where}.{name} = "{file}": {unreadable(error, "the path")}') from None

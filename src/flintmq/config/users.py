@@ -79,6 +79,11 @@ def _permissions(value: object, user: str, virtual_hosts: Sequence[str]) -> Mapp
     granted: dict[str, PermissionSettings] = {}
     for virtual_host, given in table(value, f"{user}.permissions").items():
         where = f'{user}.permissions."{virtual_host}"'
+        if virtual_host in PermissionSettings._fields and not isinstance(given, Mapping):
+            raise ConfigFault(
+                f"{user}.permissions.{virtual_host} stands for no virtual host; each has a table of its own: "
+                f'permissions."{virtual_hosts[0]}" = {{ configure = ".*", write = ".*", read = ".*" }}'
+            )
         check_virtual_host(virtual_host, virtual_hosts, where)
         granted[virtual_host] = section(PermissionSettings, given, where)
     return MappingProxyType(granted)

@@ -86,8 +86,8 @@ def memory(evidence: Evidence) -> Iterator[Finding]:
                 f"publishers are blocked: {alarm['reason']}",
                 f"the broker uses {amounts.size(info['memory-bytes'])} of the "
                 f"{amounts.size(info['memory-bytes-high'])} that it may use",
-                (f"drain the longest queues: {names}; " if names else "")
-                + "or raise the limit: flintmq ctl set_vm_memory_high_watermark absolute SIZE until the next "
+                (f"drain the longest queues: {names}; or " if names else "")
+                + "raise the limit: flintmq ctl set_vm_memory_high_watermark absolute SIZE until the next "
                 "restart, memory_high_bytes in [limits] of the settings for good",
                 is_urgent=True,
             )

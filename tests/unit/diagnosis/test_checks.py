@@ -87,6 +87,9 @@ def test_a_broker_that_uses_too_much_memory() -> None:
         "flintmq ctl set_vm_memory_high_watermark absolute SIZE until the next restart" in finding.next_step
     )
     assert "memory_high_bytes in [limits]" in finding.next_step
+    empty = queues(ready=0)
+    empty.info = look.info
+    assert only(list(checks.memory(evidence(empty, empty)))).next_step.startswith("raise the limit: ")
 
 
 def test_a_disk_with_room() -> None:

@@ -44,6 +44,9 @@ class AdministratorAccess:
                     if is_open and granted.may_write(REQUESTS):
                         yield user, host
 
+    def is_any(self) -> bool:
+        return next(self.all(), None) is not None
+
     def is_shut(self, owner: Owner, changed: Mapping[Owner, Mapping[str, int]] | None = None) -> bool:
         """Whether a limit lets nobody in, as it is or as it is `changed`."""
         limits = {**self.limits.of.get(owner, {}), **(changed or {}).get(owner, {})}
@@ -69,7 +72,7 @@ class AdministratorAccess:
 
         Permissions are by user and virtual host.
         """
-        if next(self.all(), None) is None:
+        if not self.is_any():
             return True
         for name in {*tags, *[user.name for user in self.users]}:
             user = self.users.get(name)

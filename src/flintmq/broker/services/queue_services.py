@@ -74,7 +74,10 @@ def queue_of(request: Request, argument: str = "queue", operation: Operation = O
     request.require(operation, "queue", name)
     queue = request.channel.virtual_host.find_queue(name, request.channel.origin)
     if queue.is_stream and operation is Operation.READ:
-        raise ServiceFault(amqp.NOT_IMPLEMENTED, f"queue '{name}' is a stream: read it with stream.fetch")
+        raise ServiceFault(
+            amqp.NOT_IMPLEMENTED,
+            f"queue '{name}' is a stream: consume it from an offset, or ask stream.fetch",
+        )
     return queue
 
 

@@ -68,10 +68,15 @@ def findings(directory: str, disk: Disk) -> tuple[bool, list[str]]:
     """Whether journal and streams are sound, and what is said of them; last the verdict on both."""
     result = check(directory, disk)
     streams = check_streams(directory, disk)
-    is_sound = result.sound and not any(report.damaged for report in streams)
+    is_mendable = result.is_mendable or any(report.damaged for report in streams)
     lines = [*result.lines(), *[line for report in streams for line in report.lines()], *set_aside(directory)]
-    lines.append("sound" if is_sound else "not sound: `repair` sets the damaged parts aside")
-    return is_sound, lines
+    if is_mendable:
+        lines.append("not sound: `repair` sets the damaged parts aside")
+    elif not result.sound:
+        lines.append("not sound: messages whose bodies are files of their own are lost, and nothing else")
+    else:
+        lines.append("sound")
+    return result.sound and not is_mendable, lines
 
 
 def mend(directory: str) -> list[str]:
@@ -79,8 +84,9 @@ def mend(directory: str) -> list[str]:
     holder_of(directory)
     report = repair(directory)
     streams = repair_streams(directory)
-    lines = [*report.lines(), *[line for each in streams for line in each.lines()]]
-    if not report.is_damaged and not any(each.damaged for each in streams):
+    lost = check(directory, Disk()).bodies_lost()
+    lines = [*report.lines(), *[line for each in streams for line in each.lines()], *lost]
+    if not (report.is_damaged or lost or any(each.damaged for each in streams)):
         lines.append("nothing was damaged")
     return lines
 

@@ -91,6 +91,7 @@ class Report:
     sent: int = 0
     expected: int = 0  # of what was sent, by all consumers together
     received: int = 0
+    received_s: float = 0.0  # when the last of these came, by the clock that all processes share
     latencies: Counter[int] = field(default_factory=Counter)
     is_over: bool = False
     failure: str = ""
@@ -484,8 +485,7 @@ class Run:
         if report.failure:
             raise CommandFault(report.failure)
         self.over += report.is_over
-        if report.received:
-            self.received_s = self.clock.monotonic_s()
+        self.received_s = max(self.received_s, report.received_s)
         for into in (self.total, self.second):
             into.sent += report.sent
             into.expected += report.expected
@@ -623,6 +623,8 @@ class Subscription:
             latency_s = latency_of(message.body, load.size, now_s)
             if latency_s is not None:
                 report.latencies[rounded(int(1e6 * latency_s))] += 1
+        if messages:
+            report.received_s = now_s
         report.received += len(messages)
         self.unacked += messages
         is_due = len(self.unacked) >= load.ack_every or not messages

@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
+from datetime import datetime
 from itertools import islice, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -57,7 +58,24 @@ def add(command: str, parser: argparse.ArgumentParser) -> None:
             "--idle", type=tables.amount, metavar="S", help="end when nothing came for so long"
         )
         parser.add_argument("--prefetch", type=tables.whole, default=100, metavar="N")
+        parser.add_argument(
+            "--offset",
+            type=stream_offset,
+            metavar="FROM",
+            help="where to begin in a stream: first, last, next, an offset, an age such as 1h, "
+            "or a time such as 2026-01-31T12:00 (next)",
+        )
     parser.set_defaults(run=get if command == "get" else consume)
+
+
+def stream_offset(text: str) -> int | datetime | str:
+    """For argparse: what `x-stream-offset` takes; of words and ages the broker says what it knows."""
+    if text.isdecimal():
+        return int(text)
+    try:
+        return datetime.fromisoformat(text).astimezone()
+    except ValueError:
+        return text
 
 
 def add_publish(parser: argparse.ArgumentParser) -> None:
@@ -218,7 +236,8 @@ def consume(options: argparse.Namespace) -> int:
         if options.count == 0:
             return 0
         kept: list[Message] = []
-        with channel.consume(options.queue, timeout_s=options.idle) as consumer:
+        arguments = {} if options.offset is None else {"x-stream-offset": options.offset}
+        with channel.consume(options.queue, arguments=arguments, timeout_s=options.idle) as consumer:
             for message in consumer:
                 told(message, options)
                 sys.stdout.buffer.flush()

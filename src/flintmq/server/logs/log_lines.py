@@ -10,6 +10,7 @@ as Python would write it.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import sys
@@ -18,7 +19,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from flintmq.errors import ConfigFault
-from flintmq.server.logs.rotated_file import RotatedFile
+from flintmq.server.logs.rotated_file import NotSetAside, RotatedFile
 
 if TYPE_CHECKING:
     from flintmq.config import Log
@@ -83,6 +84,39 @@ class JsonLines(logging.Formatter):
         return json.dumps(line)
 
 
+class LogHandler(logging.StreamHandler[Any]):
+    """Tells of a log that cannot be written in one line on standard error, until a line is written again.
+
+    logging's own handler writes a traceback there for each line.
+    """
+
+    def __init__(self, stream: Any) -> None:
+        super().__init__(stream)
+        self.has_failed = False  # with the line that is being written
+        self.is_failing = False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.has_failed = False
+        super().emit(record)
+        self.is_failing = self.has_failed
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        error = sys.exception()
+        if not isinstance(error, OSError):
+            super().handleError(record)
+            return
+        self.has_failed = True
+        if self.is_failing or self.stream is sys.stderr or sys.stderr is None:
+            return
+        reason = error.strerror or error
+        text = f"the log file cannot be written, and lines of it are lost: {reason}"
+        if isinstance(error, NotSetAside):
+            text = f"the log file is full, and goes on, as it cannot be set aside: {reason}"
+        with contextlib.suppress(OSError):  # then nobody is there to be told
+            sys.stderr.write(f"flintmq: {text}\n")
+            sys.stderr.flush()
+
+
 class LogOutput:
     """Where the log goes: to a file that may be moved away while it is written, or to standard error."""
 
@@ -93,7 +127,7 @@ class LogOutput:
                 self.file = RotatedFile(settings.file, settings.rotate_bytes, settings.rotate_count)
         except OSError as error:
             raise ConfigFault(f'log.file = "{settings.file}" cannot be written: {error.strerror}') from None
-        self.handler: logging.StreamHandler[Any] = logging.StreamHandler(self.file or sys.stderr)
+        self.handler = LogHandler(self.file or sys.stderr)
         self.handler.setFormatter(JsonLines() if settings.format == "json" else LogLines())
 
     def reopen(self) -> bool:

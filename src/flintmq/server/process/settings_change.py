@@ -207,10 +207,16 @@ def change_settings(server: Server, new: Config) -> bool:
         if server.audit is not None:
             server.audit.note(SETTINGS, "settings", False, reason=str(fault))
         return False
+    is_administered = server.broker.administration.administrator_access.is_any()
     try:
         change.apply()
     except ConfigFault as fault:
         log.error("not all exchanges, queues and bindings of the settings could be declared: %s", fault)
     change.tell()
+    if is_administered and not server.broker.administration.administrator_access.is_any():
+        log.warning(
+            "SIGHUP: the broker knows no administrator any more who can get in; give a user of the settings "
+            'tags = ["administrator"] and permissions, and send SIGHUP again'
+        )
     server.scheduler.schedule_pass()
     return True

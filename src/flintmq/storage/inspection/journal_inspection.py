@@ -106,7 +106,12 @@ class CheckResult:
 
     @property
     def sound(self) -> bool:
-        return not (self.holes or self.missing or self.spools_bad or self.records_dropped)
+        return not (self.is_mendable or self.spools_bad)
+
+    @property
+    def is_mendable(self) -> bool:
+        """Whether there is something that a repair, or a start, tells and then sets aside or leaves out."""
+        return bool(self.holes or self.missing or self.records_dropped)
 
     def lines(self) -> list[str]:
         text = [segment.line() for segment in self.segments]
@@ -123,8 +128,15 @@ class CheckResult:
                 f"(behind sequence {hole.before}, {hole.records} records)"
             )
         text.extend(hole.told(is_missing=True) for hole in self.missing)
-        text.extend(f"{name}: missing, cut short or not what was stored" for name in self.spools_bad)
+        text.extend(self.bodies_lost())
         return text
+
+    def bodies_lost(self) -> list[str]:
+        """For people: what neither a repair nor a start can do anything about."""
+        return [
+            f"{name}: missing, cut short or not what was stored; its message is lost"
+            for name in self.spools_bad
+        ]
 
 
 def inspect(directory: str, disk: Disk | None = None) -> Iterator[RecordView]:

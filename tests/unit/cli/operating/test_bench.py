@@ -48,6 +48,13 @@ def test_producers_that_send_nothing_are_a_fault() -> None:
         silent_run(producers=1).follow()
 
 
+def test_the_time_to_receive_ends_with_the_last_message_and_not_with_its_report() -> None:
+    run = silent_run(producers=1)
+    for received, received_s in ((5, 3.25), (2, 3.0), (0, 0.0)):
+        run.add(bench.Report(received=received, received_s=received_s))
+    assert (run.total.received, run.received_s) == (7, 3.25)
+
+
 def test_consumers_alone_wait_until_they_are_interrupted() -> None:
     total, seconds, _ = silent_run(producers=0).follow()
     assert (total.sent, total.received) == (0, 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import sys
@@ -104,3 +105,23 @@ def test_a_log_file_is_opened_again(tmp_path: Path) -> None:
     assert "after" in file.read_text()
     assert "before" in (tmp_path / "moved").read_text()
     assert not LogOutput(Log()).reopen()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a file that is always full")
+def test_a_log_file_that_cannot_be_written_is_told_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    output = LogOutput(Log(file=Path("/dev/full")))
+    log = logging.Logger("full")
+    log.addHandler(output.handler)
+    for _ in range(3):
+        log.error("lost")
+    assert capsys.readouterr().err == (
+        "flintmq: the log file cannot be written, and lines of it are lost: No space left on device\n"
+    )
+    output.handler.stream = io.StringIO()
+    log.error("written")
+    output.handler.stream = output.file
+    log.error("lost")
+    assert capsys.readouterr().err.count("\n") == 1
+    output.handler.stream = io.StringIO()
+    log.error("%d", "a bug of ours has its traceback")
+    assert "Traceback" in capsys.readouterr().err

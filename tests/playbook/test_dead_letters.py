@@ -24,6 +24,7 @@ from flintmq.broker.queues.queue import Queue
 from flintmq.broker.queues.queue_rules import check_arguments, combine
 from flintmq.broker.transactions import dtx_completion, transaction
 from flintmq.broker.transactions.dtx_branch import Branch
+from flintmq.errors import UnreadableFault
 from flintmq.wire import traits
 from flintmq.wire.methods import (
     BasicGet,
@@ -321,6 +322,24 @@ def test_letters_of_a_fanout_into_full_queues_keep_these_within_their_limits() -
         playbook.passes(10)
     assert [playbook.depth(name) for name in ("source", *leaves)] == [5] * 101
     assert playbook.depth("sink") == 195 * 100
+
+
+def test_letters_that_cannot_leave_have_one_alarm(monkeypatch: pytest.MonkeyPatch) -> None:
+    playbook = TimedPlaybook()
+    client = playbook.client()
+    with_morgue(client, message_ttl=100)
+
+    def fail(letters: DeadLetters, queue: Queue, message: Message, reason: str) -> None:
+        raise UnreadableFault("the disk does not answer")
+
+    monkeypatch.setattr(DeadLetters, "bury_one", fail)
+    client.publishes("q", *[b"m"] * 50)
+    before = playbook.broker.timetable.made
+    playbook.passes(100)
+    assert playbook.broker.timetable.made - before < 10
+    monkeypatch.undo()
+    playbook.passes(dead_letter.AGAIN_MS)
+    assert playbook.depth("morgue") == 50
 
 
 def test_letters_that_wait_are_bounded_whatever_makes_them(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -115,6 +115,7 @@ class DeadLetters:
         self.waiting: deque[tuple[Queue, Message, str, int]] = deque()
         self.waiting_bytes = 0
         self.is_due = False  # the timetable has those that wait sent
+        self.is_again_due = False  # and those that have failed
         self.is_busy = False
         self.is_running = False
         self.is_thinning = False  # from when too many wait until none does, see `thinned`
@@ -297,10 +298,13 @@ class DeadLetters:
                     "a dead letter of queue %r cannot leave: the message is back there after a restart",
                     each[0].name,
                 )
-        timetable = self.router.pass_work.timetable
-        timetable.at(timetable.now_ms() + AGAIN_MS, self.run_again)
+        if not self.is_again_due:
+            self.is_again_due = True
+            timetable = self.router.pass_work.timetable
+            timetable.at(timetable.now_ms() + AGAIN_MS, self.run_again)
 
     def run_again(self) -> None:
+        self.is_again_due = False
         failed, self.failed = self.failed, []
         self.dead.extend(failed)
         self.run()

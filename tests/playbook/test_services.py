@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,7 +15,14 @@ from flintmq.broker.channels.host_tally import QueueCounts
 from flintmq.broker.messages.message import Message
 from flintmq.broker.services import request as requests
 from flintmq.broker.services import system_services
-from flintmq.broker.services.request import PATIENT_MAX, REQUESTS_WAITING_MAX, SERVICES, Request, service
+from flintmq.broker.services.request import (
+    PATIENT_MAX,
+    REQUESTS_WAITING_MAX,
+    SERVICES,
+    STEP_ROWS,
+    Request,
+    service,
+)
 from flintmq.broker.store import topology_records
 from flintmq.broker.virtual_host import VirtualHost
 from flintmq.clock import Clock
@@ -24,7 +31,14 @@ from flintmq.server.data_directory import recovered_broker
 from flintmq.storage.disk import Disk
 from flintmq.storage.options import JournalOptions
 from flintmq.wire import methods
-from flintmq.wire.methods import BasicPublish, ChannelClose, ExchangeDeclare, ExchangeDelete, QueueBind
+from flintmq.wire.methods import (
+    BasicConsume,
+    BasicPublish,
+    ChannelClose,
+    ExchangeDeclare,
+    ExchangeDelete,
+    QueueBind,
+)
 from flintmq.wire.tables import FieldTable
 
 SETTINGS = """
@@ -335,6 +349,28 @@ def test_exchanges_and_bindings(client: Client) -> None:
     }
     assert rows == [expected]
     assert ask(client, "binding.list", source="none")["error-code"] == 404
+
+
+def test_tags_of_a_channel_are_sorted_once_for_a_list(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many portions the list takes: few of the channel's consumers may be of the queue."""
+    reply_queue(client)
+    client.declares("other")
+    for number in range(10 * STEP_ROWS):
+        client >> BasicConsume(queue="other", consumer_tag=f"c{number}", no_wait=True)
+    lengths = []
+
+    def counted(items: Iterable[Any], **how: Any) -> list[Any]:
+        ordered = sorted(items, **how)
+        lengths.append(len(ordered))
+        return ordered
+
+    monkeypatch.setattr(system_services, "sorted", counted, raising=False)
+    rows = ask(client, "consumer.list", queue="mine")["rows"]
+    assert isinstance(rows, list)
+    assert len(rows) == 1
+    assert lengths.count(10 * STEP_ROWS + 1) == 1
 
 
 def test_consumers_and_connections(client: Client) -> None:

@@ -151,6 +151,23 @@ def test_a_tag_is_settled_once_in_a_transaction(dealer: Client, again: Any) -> N
     assert depth(dealer) == (1, 0)
 
 
+def test_acks_that_look_at_many_deliveries_give_others_their_turn(dealer: Client) -> None:
+    """Each of them looks at all deliveries up to its tag, be they settled in the transaction or not."""
+    count = 100
+    dealer.publishes("q", *[b"m"] * count)
+    commit(dealer)
+    takes(dealer, count)
+    pass_work, connection = dealer.playbook.broker.pass_work, dealer.session.connection
+    dealer >> BasicAck(delivery_tag=count - 1, multiple=True)
+    assert pass_work.copies >= count - 1
+    ack = encode_method(amqp.VERSION_0_9_1, BasicAck(delivery_tag=count, multiple=True))
+    one = frame(amqp.FRAME_METHOD, 1, ack)
+    pass_work.copies = 0
+    pass_work.load()  # as much as one read may bring has been brought
+    assert connection.receive(bytearray(one + one), 2 * len(one)) == len(one)
+    assert connection.paused
+
+
 def test_recover_leaves_what_the_transaction_has_settled(dealer: Client, witness: Client) -> None:
     dealer.publishes("q", b"1", b"2")
     commit(dealer)

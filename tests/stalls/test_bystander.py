@@ -265,6 +265,24 @@ def ack(scene: Scene, count: int) -> Work:
     return work
 
 
+def ack_in_transaction(scene: Scene, count: int) -> Work:
+    """Each of a thousand acks looks at half of what the channel holds, in one read or in few."""
+    holder = held(scene, count)
+    holder.call(1, methods.BasicCancel(consumer_tag="holder"))
+    holder.call(1, methods.TxSelect())
+    acks = [methods.BasicAck(delivery_tag=count // 2 + each, multiple=True) for each in range(1000)]
+    return lambda: scene.send(holder, iter(acks))
+
+
+def ack_overdue(scene: Scene, count: int) -> Work:
+    """The same of deliveries that were taken back because they were not settled in time."""
+    holder = held(scene, count, **{"x-consumer-timeout": 5000})
+    holder.call(1, methods.ChannelFlow(active=False))
+    until_back(scene, count)
+    acks = [methods.BasicAck(delivery_tag=each + 1, multiple=True) for each in range(500)]
+    return lambda: scene.send(holder, iter(acks))
+
+
 def expiry(scene: Scene, count: int) -> Work:
     scene.peer.call(1, methods.QueueDeclare(queue="dead"))
     long_queue(
@@ -315,6 +333,51 @@ def consumers(scene: Scene, count: int) -> Work:
         other.abort()
         while scene.peer.call(1, methods.QueueDeclare(queue="q", passive=True)).consumer_count:
             pass
+
+    return work
+
+
+def consumers_with_rates(scene: Scene, count: int) -> Work:
+    """Half as many of them, each of its own queue, wait for their rates when their connection is lost."""
+    declare(scene, count // 2)
+    queues = names("q", count // 2)
+    other = scene.connect()
+    slow = {"x-consume-rate": 1}
+    consume = (methods.BasicConsume(queue=name, no_wait=True, no_ack=True, arguments=slow) for name in queues)
+    scene.send(other, consume)
+    for _ in range(2):
+        with scene.peer.together():
+            for name in queues:
+                scene.peer.publish(1, b"x", key=name)
+        scene.settle(scene.peer)
+
+    def work() -> None:
+        other.abort()
+        last = methods.QueueDeclare(queue=queues[-1], passive=True)
+        while scene.peer.call(1, last).consumer_count:
+            pass
+
+    return work
+
+
+def fanout_to_consumers(scene: Scene, count: int) -> Work:
+    """One message to as many queues, each with a consumer, on ten channels of one connection."""
+    declare(scene, count)
+    queues = names("q", count)
+    bound = (methods.QueueBind(queue=name, exchange="amq.fanout", no_wait=True) for name in queues)
+    scene.send(scene.peer, bound)
+    other = scene.connect()
+    for channel in range(2, 12):
+        other.open(channel)
+        those = queues[channel - 2 :: 10]
+        consume = (methods.BasicConsume(queue=name, no_wait=True, no_ack=True) for name in those)
+        scene.send(other, consume, channel)
+
+    def work() -> None:
+        scene.peer.publish(1, b"x", exchange="amq.fanout")
+        for channel in range(2, 12):
+            for _ in range(count // 10):
+                other.delivery(channel)
 
     return work
 
@@ -796,9 +859,13 @@ OPERATIONS: dict[str, Prepare] = {
     "basic.nack, dead letters": nack,
     "basic.nack, large, to be retried": nack_to_retry,
     "basic.ack": ack,
+    "basic.ack, in a transaction": ack_in_transaction,
+    "basic.ack, overdue": ack_overdue,
     "connection lost, unacked": lost_connection,
     "connections lost, unacked in turns": lost_in_turns,
     "connection lost, consumers": consumers,
+    "connection lost, consumers with rates": consumers_with_rates,
+    "fanout, consumers": fanout_to_consumers,
     "connections lost, channels": lost_channels(1000, 2),
     "connections lost, many": lost_channels(10, 10),
     "connection.close, channels": closed_channels,

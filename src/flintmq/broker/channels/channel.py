@@ -473,6 +473,7 @@ class Channel:
             raise unknown_tag(tag, what)
         one = [] if found is None else [found]
         deliveries = self.unacked.through(tag) if multiple else one
+        self.pass_work.copies += len(deliveries)  # each look takes as long, and the next one may look again
         if self.transaction is not None:
             deliveries = self.transaction.without_settled(deliveries)
         self.forgive(tag, multiple)

@@ -30,7 +30,10 @@ class OverdueDeliveries:
 
     def forgive(self, tag: int, multiple: bool) -> bool:
         """Whether `tag` names any of them; their credit is free again."""
-        named = [each for each in self.tags if not tag or each <= tag] if multiple else [tag]
+        named = [tag]
+        if multiple:
+            self.channel.virtual_host.pass_work.copies += len(self.tags)  # a look at each takes as long
+            named = [each for each in self.tags if not tag or each <= tag]
         found = [each for each in named if each in self.tags]
         for each in found:
             consumer = self.tags.pop(each)

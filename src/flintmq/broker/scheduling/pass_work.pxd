@@ -9,6 +9,7 @@ cdef Py_ssize_t LINKS_FEW
 cdef Py_ssize_t LINKS_MAX
 cdef Py_ssize_t COPIES_MIN
 cdef long long EARLY_MAX
+cdef long long ARRIVED_MAX
 cdef long long PORTION_MIN
 cdef long long UNBOUNDED
 
@@ -33,6 +34,7 @@ cdef class PassWork:
     cdef readonly Py_ssize_t copies_full
     cdef readonly Py_ssize_t copies_max
     cdef public long long arrived
+    cdef readonly long long arrived_before
     cdef readonly long long handed_out_max
     cdef readonly long long pass_left
     cdef public long long portion
@@ -61,6 +63,7 @@ cdef class PassWork:
     @cython.locals(most=Py_ssize_t)
     cpdef share(self, Py_ssize_t links)
     cpdef keep_waiting(self, bint others)
+    @cython.locals(arrived=cython.longlong)
     cpdef int begin_pass(self) noexcept
     cpdef int begin_early(self) noexcept
     cpdef int end_early(self) noexcept

@@ -32,6 +32,9 @@ COPIES_SHORT_MAX = 4096
 HANDED_OUT_MAX = 512
 # The same where hardly anybody sends anything who could be kept waiting: some milliseconds.
 HANDED_OUT_ALONE_MAX = 16_384
+# Of messages that have come at once, so many are for one pass, some ten milliseconds; the others are for the
+# passes behind it. One message may go to a hundred thousand queues.
+ARRIVED_MAX = 32_768
 PORTION_MIN = 64
 # What is handed out between two passes to whoever waited before a method that counts messages or consumers,
 # for all such methods together: some milliseconds.
@@ -100,6 +103,7 @@ class PassWork:
 
     __slots__ = (
         "arrived",
+        "arrived_before",
         "asking",
         "awaiting",
         "behind",
@@ -169,6 +173,7 @@ class PassWork:
         # may whose turn it is: as much as it likes outside of a pass. A message that is loaded from disk
         # counts many times.
         self.arrived = 0
+        self.arrived_before = 0  # and before that, for which the last pass had no time
         self.handed_out_max = HANDED_OUT_MAX
         self.pass_left = self.handed_out_max
         self.portion = UNBOUNDED
@@ -237,8 +242,14 @@ class PassWork:
     def begin_pass(self) -> int:
         self.passes += 1
         self.copies = 0
-        self.pass_left = self.handed_out_max + self.arrived
+        arrived = self.arrived + self.arrived_before
         self.arrived = 0
+        self.arrived_before = 0
+        if arrived > ARRIVED_MAX:
+            if self.queues:
+                self.arrived_before = arrived - ARRIVED_MAX
+            arrived = ARRIVED_MAX
+        self.pass_left = self.handed_out_max + arrived
         self.early_left = EARLY_MAX
         return 0
 

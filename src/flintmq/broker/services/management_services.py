@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import marshal
 import os
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -30,6 +30,7 @@ from flintmq.broker.services.row_columns import headers_octets
 from flintmq.broker.services.system_services import (
     LAST_TAG,
     PROTOCOLS,
+    OrderedConsumers,
     channels_after,
     given_name,
     is_hidden,
@@ -653,24 +654,14 @@ def channel_row(client: ClientConnection, channel: Channel) -> Tuple:
 
 def consumer_rows(connections: dict[int, ClientConnection]) -> Rows:
     clients = Clients(connections)
-    ordered: dict[Channel, list[str]] = {}  # the tags of the channel that was looked at last
-
-    def tags_of(channel: Channel) -> list[str]:
-        if channel not in ordered:
-            ordered.clear()
-            ordered[channel] = sorted(channel.consumers)
-        return ordered[channel]
+    ordered = OrderedConsumers()
 
     def rows(after: str) -> Iterator[tuple[str, Tuple | None]]:
         for client in clients.after(after):
             for start, channel in channels_after(client, after):
-                tags, before = tags_of(channel), f"{start} "
-                first = bisect_right(tags, after[len(before) :]) if after.startswith(before) else 0
-                for at in range(first, len(tags)):
-                    consumer = channel.consumers.get(tags[at])  # it may have gone since the last step
-                    if consumer is not None and (place := before + tags[at]) > after:
-                        yield place, None if is_hidden(consumer.queue) else consumer_row(client, consumer)
-                if not channel.consumers and (place := before + LAST_TAG) > after:
+                for place, consumer in ordered.after(channel, start, after):
+                    yield place, None if is_hidden(consumer.queue) else consumer_row(client, consumer)
+                if not channel.consumers and (place := f"{start} {LAST_TAG}") > after:
                     yield place, None
             yield f"{client.number:010} ~", None
 

@@ -6,7 +6,7 @@ those they belong to, and all of a virtual host to users tagged `monitoring`.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Generator, Iterator
 from functools import partial
 from operator import itemgetter
@@ -336,20 +336,43 @@ def binding_table(binding: Binding) -> FieldTable:
 def consumer_list(request: Request) -> Iterator[None]:
     """The consumers of this virtual host or, with `everywhere`, of all; those of one `queue`."""
     only = request.text("queue", "")
+    ordered = OrderedConsumers()
 
     def rows(after: str) -> Iterator[Row]:
         for client in clients_from(request, after):
             for start, channel in channels_after(client, after):
-                for tag in sorted(channel.consumers):
-                    if (place := f"{start} {tag}") > after:
-                        consumer = channel.consumers[tag]
-                        is_wanted = not only or consumer.queue.name == only
-                        yield place, partial(consumer_table, consumer) if is_wanted else None
+                for place, consumer in ordered.after(channel, start, after):
+                    is_wanted = not only or consumer.queue.name == only
+                    yield place, partial(consumer_table, consumer) if is_wanted else None
                 if not channel.consumers and (place := f"{start} {LAST_TAG}") > after:
                     yield place, None
             yield f"{client.number:010} ~", None
 
     return request.listing(rows)
+
+
+class OrderedConsumers:
+    """The consumers of channels in the order of their tags.
+
+    The tags of the channel that was looked at last are kept: to sort them again takes milliseconds, and each
+    step of a list comes back to them.
+    """
+
+    def __init__(self) -> None:
+        self.channel: Channel | None = None
+        self.tags: list[str] = []
+
+    def after(self, channel: Channel, start: str, after: str) -> Iterator[tuple[str, Consumer]]:
+        """Those of a channel, whose place is `start`, behind the place `after`; each with its own place."""
+        if channel is not self.channel:
+            self.channel = channel
+            self.tags = sorted(channel.consumers)
+        before = f"{start} "
+        first = bisect_right(self.tags, after[len(before) :]) if after.startswith(before) else 0
+        for at in range(first, len(self.tags)):
+            consumer = channel.consumers.get(self.tags[at])  # it may have gone since the last step
+            if consumer is not None and (place := before + consumer.tag) > after:
+                yield place, consumer
 
 
 def consumer_table(consumer: Consumer) -> FieldTable:

@@ -275,6 +275,8 @@ class Session(Events):
         owner = channel.owner
         try:
             owner.ack(tag, multiple)  # type: ignore[attr-defined]
+            if multiple and self.pass_work.is_laden():
+                self.connection.paused = True
         except PeerFault as fault:
             self.fail(channel, fault)
 

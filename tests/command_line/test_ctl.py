@@ -257,6 +257,7 @@ def test_the_broker_itself(flintmq: Command, tmp_path: Path) -> None:
     assert flintmq("ctl await_startup --timeout 0.1 --url amqp://localhost:1").status == 69
     file = tmp_path / "definitions.json"
     assert flintmq(f"ctl export_definitions {file}").status == 0
+    assert flintmq("ctl export_definitions -").document.keys() == json.loads(file.read_text()).keys()
     assert [user["name"] for user in json.loads(file.read_text())["users"]] == ["guest"]
     assert flintmq(f"ctl import_definitions {file}").status == 0
 

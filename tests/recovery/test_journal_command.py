@@ -95,10 +95,13 @@ def test_what_is_no_data_directory_is_one_line(
 ) -> None:
     (tmp_path / "file").write_text("text")
     (tmp_path / "empty").mkdir()
+    (tmp_path / "backup").mkdir()
+    (tmp_path / "backup" / "backup.json").write_text("{}")
     for name, words in (
         ("missing", "there is no such directory"),
         ("file", "not a directory"),
         ("empty", "no data directory"),
+        ("backup", f"it is a backup, whose data directory is {tmp_path / 'backup' / 'data'}"),
     ):
         assert main(["journal", task, str(tmp_path / name)]) == 1
         told = capsys.readouterr()

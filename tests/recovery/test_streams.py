@@ -174,3 +174,17 @@ def test_a_stream_that_has_lost_its_queue_to_damage_is_rescued(start: Callable[.
         life = start()
         assert numbers(read_all(life.port, queue="lost-and-found-1")) == list(range(20))
         life.stop()
+
+
+def test_a_stream_of_which_nothing_is_left_is_told_as_empty(
+    start: Callable[..., Any], data: Path, journal: Any
+) -> None:
+    life = start()
+    publish(life.port, 0, 5)
+    life.stop()
+    (segment,) = (data / "streams").glob("*/*.segment")
+    segment.write_bytes(bytes(segment.stat().st_size))
+    assert "offsets 0 to 5 are lost: 5 messages" in journal("repair").stdout
+    checked = journal("check")
+    assert (checked.returncode, checked.stdout.splitlines()[-1]) == (0, "sound")
+    assert "stream 1: offsets 5 to 5 in 0 segments" in checked.stdout

@@ -771,7 +771,8 @@ def export_definitions(ctl: Ctl) -> None:
 
     (file,) = ctl.words
     require_json(ctl)
-    ctl.say(f"Exporting definitions in JSON to a file at {file} ...")
+    if file != "-":  # there they are alone, for a program to read
+        ctl.say(f"Exporting definitions in JSON to a file at {file} ...")
     with ctl.connected() as connection:
         write(file, exported(connection, ctl.options.get("--vhost", "")))
 

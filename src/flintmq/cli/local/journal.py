@@ -21,6 +21,7 @@ from flintmq.broker.queues import leases
 from flintmq.broker.store import topology_records
 from flintmq.broker.transactions import dtx_journal
 from flintmq.errors import FlintError, StorageFault
+from flintmq.storage.backup import DATA, MANIFEST
 from flintmq.storage.disk import Disk
 from flintmq.storage.file_lock import try_lock
 from flintmq.storage.inspection.journal_inspection import KIND_NAMES, RecordView, check, inspect, repair
@@ -100,7 +101,9 @@ def holder_of(directory: str) -> str:
     except NotADirectoryError:
         raise StorageFault(f"{directory}: not a directory; give the one that --data names") from None
     if not any(name == "lock" or segment_number(name) is not None for name in names):
-        raise StorageFault(f"{directory}: no data directory, there is no journal in it")
+        data = os.path.join(directory, DATA) if MANIFEST in names else ""
+        hint = f"; it is a backup, whose data directory is {data}" if data else ""
+        raise StorageFault(f"{directory}: no data directory, there is no journal in it{hint}")
     if "lock" not in names:
         return ""
     with open(os.path.join(directory, "lock"), "rb") as lock:

@@ -79,8 +79,8 @@ def checked(disk: Disk, directory: str, number: int, notes: Notes) -> StreamRepo
     leave_out_abandoned(found)
     report.segments = len(found)
     report.octets = sum([each.file_octets for each in found])
-    report.first = min([each.segment.first_offset for each in found], default=0)
     report.end = begin_run(found, report, promise, "damaged")
+    report.first = min([each.segment.first_offset for each in found], default=report.end)
     for each in found:
         if not walked(each, report):
             break

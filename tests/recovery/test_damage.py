@@ -278,23 +278,3 @@ def test_repair_sets_damage_aside_and_says_so(sample: Path, data: Path, start: A
     assert journal("check").returncode == 0
     assert "nothing was damaged" in journal("repair").stdout
     start().stop()
-
-
-def test_what_has_lost_its_queue_is_rescued_after_a_repair_too(
-    sample: Path, tmp_path: Path, start: Any, data: Path, drain: Any, journal: Any
-) -> None:
-    shutil.copytree(sample, data)
-    segments(data)[0].unlink()  # it has the record of the queue `q`
-    assert "is missing" in journal("repair").stdout
-    assert journal("check").returncode == 0
-    assert "is missing" not in journal("repair").stdout
-    life = start()
-    life.wait_for(re.compile("have lost their queue to damage: they are in queue 'lost-and-found-"))
-    life.kill()
-    life = start()  # what is saved is a queue like any other
-    assert "have lost their queue" not in life.said_text()
-    assert "is gone: dropped" not in life.said_text()
-    with life.connect() as peer:
-        kept = [body for body, _ in drain(peer, "lost-and-found-1")]
-    assert kept == WHOLE[MESSAGES:]
-    life.stop()

@@ -160,22 +160,6 @@ def test_a_new_stream_does_not_get_the_place_of_one_that_is_gone(
     assert places == [int(place.name), int(leftover.name) + 1]
 
 
-def test_a_stream_that_has_lost_its_queue_to_damage_is_rescued(start: Callable[..., Any], data: Path) -> None:
-    life = start()
-    publish(life.port, 0, 20)
-    life.stop()
-    segments = sorted(data.glob("*.segment"))
-    assert len(segments) == 1
-    segments[0].unlink()  # it has the record of the queue
-    life = start()
-    assert "stream 1 has lost its queue to damage: it is queue 'lost-and-found-1'" in life.said_text()
-    life.stop()
-    for _ in range(2):
-        life = start()
-        assert numbers(read_all(life.port, queue="lost-and-found-1")) == list(range(20))
-        life.stop()
-
-
 def test_a_stream_of_which_nothing_is_left_is_told_as_empty(
     start: Callable[..., Any], data: Path, journal: Any
 ) -> None:

@@ -22,7 +22,6 @@ from flintmq.broker.messages import entry_number
 from flintmq.broker.queues import leases
 from flintmq.broker.queues.paged_tail import PagedTail
 from flintmq.broker.queues.priority_queue import PriorityQueue
-from flintmq.broker.queues.queue_rules import STREAM
 from flintmq.broker.store import topology_records
 from flintmq.broker.store.topology_records import text_of, whole_of
 from flintmq.broker.streams.stream_queue import StreamQueue
@@ -57,9 +56,7 @@ class Recovery:
         self.exchanges: list[tuple[FieldTable, FieldTable]] = []
         # As the journal has them: decoded, hundreds of thousands take more than what is made of them.
         self.queues: list[tuple[bytes, bytes]] = []
-        self.numbers: set[int] = (
-            set()
-        )  # of these queues, served here or not, and of those of rescued messages
+        self.numbers: set[int] = set()  # of these queues
         self.policies: list[tuple[FieldTable, FieldTable]] = []
         self.administered = FoundRecords()
         self.unserved: set[str] = set()  # virtual hosts that only the journal knows
@@ -155,7 +152,7 @@ class Recovery:
             if host is not None:
                 self.restore_exchange(host, identity, rest)
         # Those of a virtual host that is not configured keep their numbers, and their messages too.
-        numbers = self.numbers
+        numbers = self.queue_numbers()
         for queue_key, octets in self.queues:
             identity, rest = topology_records.named_of(queue_key[1:]), topology_records.queue_of(octets)
             tail = self.tails.pop(whole_of(rest["number"]), None)
@@ -170,6 +167,7 @@ class Recovery:
         for number, tail in self.tails.items():
             if damaged:
                 self.rescue(next(iter(virtual_hosts.values())), number, tail)
+                numbers.add(number)
             else:
                 # A crash came between the end of the queue and that of the last unacked delivery.
                 if tail.count:
@@ -217,6 +215,10 @@ class Recovery:
         for lease in restored:
             lease.resume()
 
+    def queue_numbers(self) -> set[int]:
+        """The numbers of all queues that the journal knows, served here or not."""
+        return set(self.numbers)
+
     def holds_ends_of(self, binding: FieldTable) -> bool:
         """Whether the journal knows both ends, though this broker may not serve them."""
         if not self.names:
@@ -238,25 +240,12 @@ class Recovery:
         """Messages whose queue was lost to damage get one of their own, which lasts."""
         name = f"{LOST_AND_FOUND}{number}"
         log.error("%d messages have lost their queue to damage: they are in queue %r", tail.count, name)
-        self.numbers.add(number)
         queue = host.restore_queue(name, number, False, {})
         queue.restore(tail, self.handed_out.get(number, 0))
         if number in self.timed:
             queue.restored(True)
         if host.topology is not None:
             host.topology.put_queue(queue)
-
-    def rescue_streams(self, host: VirtualHost, found: list[int]) -> None:
-        """Streams whose queue was lost to damage get one of their own as well."""
-        for number in found:
-            if number in self.numbers:
-                continue
-            name = f"{LOST_AND_FOUND}{number}"
-            log.error("stream %d has lost its queue to damage: it is queue %r", number, name)
-            queue = host.restore_queue(name, number, False, {"x-queue-type": STREAM})
-            if host.topology is not None:
-                host.topology.put_queue(queue)
-            self.numbers.add(number)
 
     def host_of(self, virtual_hosts: dict[str, VirtualHost], identity: FieldTable) -> VirtualHost | None:
         name = identity.get("virtual-host")

@@ -134,7 +134,7 @@ def build_broker(
         raise AssertionError("a broker that lies on a disk has a store")
     go_on_in_time(broker, journal)
     broker.administration.restore(recovery.administered)
-    is_incomplete = report.is_incomplete
+    is_incomplete = bool(report.damaged or report.missing)
     recovery.found_branches.is_incomplete = is_incomplete or bool(report.entries_unreadable)
     streams = broker.attach_streams(stream_store)
     # Users of back ends are not known here, and those that a damaged journal has lost may come back.
@@ -143,17 +143,13 @@ def build_broker(
         recovery.staged, lambda name: is_anybody or broker.users.get(name) is not None
     )
     store.numbers = recovery.build(broker.virtual_hosts, store, is_incomplete)
-    if is_incomplete:
-        recovery.rescue_streams(next(iter(broker.virtual_hosts.values())), stream_store.numbers())
-    left = streams.drop_leftovers(recovery.numbers)
+    left = streams.drop_leftovers(recovery.queue_numbers(), is_incomplete)
     store.numbers = max(store.numbers, left)
     broker.administration.virtual_hosts.unserved |= recovery.unserved
     broker.administration.resume()
     static_topology.declare_all(broker)
     load_definitions(broker)
     store.end_pass()
-    if is_incomplete:
-        journal.forget_loss()
 
 
 def load_definitions(broker: Broker) -> None:

@@ -6,7 +6,6 @@ file that is missing. So each position is noted here as soon as it is synced, be
     SEGMENT   a segment of the journal      first: its first sequence   end: octets    mark: its last sequence
     STREAM    a stream                      first: its oldest offset    end: offset    mark: its epoch
     GAP       offsets that a stream lost    first: the first of them    end: behind    mark: 0
-    LOSS      records that the journal lost, until a broker has saved what they leave behind    all: 0
 
     0        4      8         16        24       32       40           64
     +--------+------+---------+---------+--------+--------+------------+
@@ -39,7 +38,6 @@ log = logging.getLogger("flintmq.storage")
 SEGMENT = 1
 STREAM = 2
 GAP = 3
-LOSS = 4
 HEAD = 0xF11D
 VERSION = 1
 

@@ -48,7 +48,7 @@ from flintmq.storage.journal.segment import Segment, segment_name
 from flintmq.storage.journal.writer import BatchWriter, Worker
 from flintmq.storage.options import JournalOptions, SyncPolicy
 from flintmq.storage.spool import Spool, SpoolStore
-from flintmq.storage.sync_notes import LOSS, SEGMENT, Promise, Promises
+from flintmq.storage.sync_notes import SEGMENT, Promise, Promises
 
 if TYPE_CHECKING:
     from flintmq.storage.disk import Disk
@@ -135,26 +135,11 @@ class Journal(Appender):
         """Read what is there, tell it to the visitor, and be ready to append."""
         report = recover(self, visitor)
         self.synced_sequence = self.next_sequence - 1
-        report.is_incomplete = bool(report.damaged or report.missing)
         if self.promises is not None:
-            notes = [promise_of(each, each.end) for each in self.segments.values()]
-            if report.is_incomplete or self.promises.found.of(LOSS, 0):
-                report.is_incomplete = True
-                notes.append(Promise(LOSS, 0, 0, 0, 0))
-            self.promises.begin(self.epoch, notes)
+            self.promises.begin(self.epoch, [promise_of(each, each.end) for each in self.segments.values()])
         self.opened = True
         self.reclaimer.keep_spares()
         return report
-
-    def forget_loss(self) -> None:
-        """What lost records have left behind is saved, by what was appended: no later start need do it."""
-        if self.promises is None:
-            return
-        try:
-            self.commit_now()
-            self.promises.forget(LOSS, 0)
-        except (StorageFault, OSError) as failure:
-            log.warning("the next start looks again for what was lost to damage: %s", failure)
 
     def adopt(self, replay: Replay, values: dict[bytes, bytes], next_segment: int, epoch: int) -> None:
         """Go on from what recovery found; appending starts in a segment of its own."""

@@ -61,8 +61,6 @@ class RecoveryReport:
         self.records_dropped: list[int] = []
         self.spools_removed = 0
         self.entries_unreadable: list[int] = []
-        # Records are missing, of this time or of an earlier one after which no broker has started.
-        self.is_incomplete = False
 
     @property
     def is_damaged(self) -> bool:

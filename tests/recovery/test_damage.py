@@ -16,9 +16,13 @@ from broker_process import BrokerProcess
 from peer import Peer
 
 from flintmq.broker.broker import Broker
+from flintmq.broker.streams.stream_queue import StreamQueue
 from flintmq.clock import Clock
 from flintmq.config import Config, Limits, Storage
+from flintmq.errors import StorageFault
+from flintmq.server import data_directory
 from flintmq.server.data_directory import open_broker
+from flintmq.storage.inspection.journal_inspection import repair
 from flintmq.wire import methods
 
 LIVES = 4
@@ -278,3 +282,76 @@ def test_repair_sets_damage_aside_and_says_so(sample: Path, data: Path, start: A
     assert journal("check").returncode == 0
     assert "nothing was damaged" in journal("repair").stdout
     start().stop()
+
+
+LOST = [b"%d" % number for number in range(20)]
+
+
+@pytest.fixture
+def spoilt(data: Path, start: Any, publish: Any) -> Path:
+    """A data directory with a queue and a stream of which the disk has spoilt the records."""
+    life = start()
+    for name, kind in (("kept", "classic"), ("spoilt", "classic"), ("spoilt-log", "stream")):
+        with life.connect() as peer:
+            peer.call(1, methods.QueueDeclare(queue=name, durable=True, arguments={"x-queue-type": kind}))
+            publish(peer, name, LOST)
+    life.kill()
+    (file,) = segments(data)
+    octets = bytearray(file.read_bytes())
+    for name in (b"spoilt", b"spoilt-log"):
+        octets[octets.index(name)] ^= 1  # in the record that declares it, which comes first
+    file.write_bytes(octets)
+    return data
+
+
+def mend_here(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody was there before."""
+
+
+def mend_by_repair(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert repair(str(data)).is_damaged
+
+
+def mend_by_a_start_that_fails(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = Config(storage=Storage(directory=data), limits=Limits(disk_free_bytes_min=0))
+    with monkeypatch.context() as patched:
+        patched.setattr(data_directory, "load_definitions", refuse)
+        with pytest.raises(StorageFault, match="not now"):
+            open_broker(config, Clock(), lambda: None)
+
+
+def refuse(broker: Broker) -> None:
+    raise StorageFault("not now")
+
+
+@pytest.mark.parametrize("mend", [mend_here, mend_by_repair, mend_by_a_start_that_fails])
+def test_what_has_lost_its_queue_is_rescued_whoever_has_mended_the_journal(
+    spoilt: Path,
+    mend: Callable[[Path, pytest.MonkeyPatch], None],
+    opened: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    mend(spoilt, monkeypatch)
+    caplog.clear()
+    broker = opened(spoilt)
+    assert "damage in 0000000000000001.segment" in caplog.text
+    queues = broker.virtual_hosts["/"].queues
+    assert sorted(queues) == ["kept", "lost-and-found-2", "lost-and-found-3"]
+    stream = queues["lost-and-found-3"]
+    assert isinstance(stream, StreamQueue)
+    assert (stream.log.first, stream.log.end) == (0, len(LOST))
+    assert contents(broker, "lost-and-found-2") == contents(broker, "kept") == LOST
+
+
+def test_what_was_rescued_stays_and_damage_is_told_once(spoilt: Path, start: Any, drain: Any) -> None:
+    first = start()
+    first.wait_for(re.compile("damage in"))
+    first.stop()
+    second = start()
+    assert "damage in" not in second.said_text()
+    with second.connect() as peer:
+        found = peer.call(1, methods.QueueDeclare(queue="lost-and-found-3", passive=True))
+        assert found.message_count == len(LOST)
+        assert [body for body, _ in drain(peer, "lost-and-found-2")] == LOST
+    second.stop()

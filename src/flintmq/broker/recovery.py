@@ -22,6 +22,7 @@ from flintmq.broker.messages import entry_number
 from flintmq.broker.queues import leases
 from flintmq.broker.queues.paged_tail import PagedTail
 from flintmq.broker.queues.priority_queue import PriorityQueue
+from flintmq.broker.queues.queue_rules import STREAM
 from flintmq.broker.store import topology_records
 from flintmq.broker.store.topology_records import text_of, whole_of
 from flintmq.broker.streams.stream_queue import StreamQueue
@@ -246,6 +247,18 @@ class Recovery:
             queue.restored(True)
         if host.topology is not None:
             host.topology.put_queue(queue)
+
+    def rescue_streams(self, virtual_hosts: dict[str, VirtualHost], found: list[int]) -> None:
+        """Streams whose queue was lost to damage get one of their own, too."""
+        host = next(iter(virtual_hosts.values()))
+        for number in found:
+            if number not in self.numbers:
+                name = f"{LOST_AND_FOUND}{number}"
+                log.error("stream %d has lost its queue to damage: it is queue %r", number, name)
+                queue = host.restore_queue(name, number, False, {"x-queue-type": STREAM})
+                self.numbers.add(number)
+                if host.topology is not None:
+                    host.topology.put_queue(queue)
 
     def host_of(self, virtual_hosts: dict[str, VirtualHost], identity: FieldTable) -> VirtualHost | None:
         name = identity.get("virtual-host")

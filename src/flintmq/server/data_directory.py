@@ -63,14 +63,10 @@ def open_broker(config: Config, clock: Clock, wake: Callable[[], None]) -> Broke
     is_collecting = gc.isenabled()
     gc.disable()
     try:
-        broker, report = recovered_broker(config, clock, wake, str(directory), SystemDisk(), options)
+        return recovered_broker(config, clock, wake, str(directory), SystemDisk(), options)[0]
     finally:
         if is_collecting:
             gc.enable()
-    losses = report.losses()
-    for line in report.lines():
-        log.log(logging.ERROR if line in losses else logging.INFO, "recovery: %s", line)
-    return broker
 
 
 def segment_octets(free_bytes_min: int) -> int:
@@ -116,8 +112,17 @@ def recovered_broker(
         store.lost = len(report.entries_unreadable)
         broker = Broker(config, clock, store)
         build_broker(broker, journal, recovery, report, stream_store, StagingFiles(journal, wake))
+        tell(report)
+        if report.is_noted:
+            store.when_synced(store.last(), journal.forget_damage)
         opened.pop_all()
     return broker, report
+
+
+def tell(report: RecoveryReport) -> None:
+    losses = report.losses()
+    for line in report.lines():
+        log.log(logging.ERROR if line in losses else logging.INFO, "recovery: %s", line)
 
 
 def build_broker(
@@ -134,7 +139,7 @@ def build_broker(
         raise AssertionError("a broker that lies on a disk has a store")
     go_on_in_time(broker, journal)
     broker.administration.restore(recovery.administered)
-    is_incomplete = bool(report.damaged or report.missing)
+    is_incomplete = report.is_incomplete
     recovery.found_branches.is_incomplete = is_incomplete or bool(report.entries_unreadable)
     streams = broker.attach_streams(stream_store)
     # Users of back ends are not known here, and those that a damaged journal has lost may come back.
@@ -143,7 +148,9 @@ def build_broker(
         recovery.staged, lambda name: is_anybody or broker.users.get(name) is not None
     )
     store.numbers = recovery.build(broker.virtual_hosts, store, is_incomplete)
-    left = streams.drop_leftovers(recovery.queue_numbers(), is_incomplete)
+    if is_incomplete:
+        recovery.rescue_streams(broker.virtual_hosts, streams.storage.numbers())
+    left = streams.drop_leftovers(recovery.queue_numbers())
     store.numbers = max(store.numbers, left)
     broker.administration.virtual_hosts.unserved |= recovery.unserved
     broker.administration.resume()

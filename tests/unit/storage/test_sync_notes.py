@@ -234,6 +234,7 @@ def test_a_missing_segment_of_the_journal_is_told_once(tmp_path: Path) -> None:
     assert told.entries == []
     assert journal.append_entry((1,), b"", b"") == 14, "the number of a lost entry is given again"
     journal.commit_now()
+    journal.forget_damage()
     journal.close()
     journal, _, report = opened(tmp_path)
     assert report.losses() == []

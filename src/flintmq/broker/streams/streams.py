@@ -104,21 +104,17 @@ class Streams:
         self.gone.append(queue.log)
         self.tell_watchers(queue.log)
 
-    def drop_leftovers(self, claimed: set[int], damaged: bool) -> int:
-        """Directories of streams that are gone go too; after damage they may still be wanted.
+    def drop_leftovers(self, claimed: set[int]) -> int:
+        """Directories of streams that are gone go too.
 
         Returns the highest number that has one: a new stream must not find the messages of an old one, and
         what is removed may be back after the power has failed.
         """
         numbers = self.storage.numbers()
         for number in numbers:
-            if number in claimed:
-                continue
-            if damaged:
-                log.error("stream %d has lost its queue to damage: its directory is kept", number)
-            else:
+            if number not in claimed:
                 self.storage.remove_leftover(number)
-        self.storage.opened(claimed | set(numbers) if damaged else claimed)
+        self.storage.opened(claimed)
         return max(numbers, default=0)
 
     # Promises

@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING
 from flintmq.clock import Clock
 from flintmq.errors import StorageFault
 from flintmq.storage import layout
+from flintmq.storage.journal import damage_note
 from flintmq.storage.journal.appender import SEGMENT_OCTETS_LEAN, Appender
 from flintmq.storage.journal.batch import Batch
 from flintmq.storage.journal.reader import (
@@ -140,6 +141,10 @@ class Journal(Appender):
         self.opened = True
         self.reclaimer.keep_spares()
         return report
+
+    def forget_damage(self) -> None:
+        """What recovery has found damaged was told, and what it has left is safe."""
+        self.tidier.submit(lambda: damage_note.remove(self.disk, self.directory), _tell_note)
 
     def adopt(self, replay: Replay, values: dict[bytes, bytes], next_segment: int, epoch: int) -> None:
         """Go on from what recovery found; appending starts in a segment of its own."""
@@ -743,6 +748,11 @@ def _ignore() -> None:
 
 def _ignore_text(text: str) -> None:
     """Nobody listens."""
+
+
+def _tell_note(error: OSError | None) -> None:
+    if error is not None:
+        log.warning("%s stays, and the next start tells of it again: %s", damage_note.NAME, error)
 
 
 def _ignore_error(error: OSError | None) -> None:

@@ -5,7 +5,8 @@
     3  holes: octets between records that check. After the last sync: a torn tail, cut.
        Before it: damage. The octets are set aside in a file of their own, and reported. What was synced
        last is noted outside of the segments (sync_notes.py), and so are the segments that have to exist.
-       Either way a PAD record covers the hole: the next recovery does not meet it again.
+       Either way a PAD record covers the hole: the next recovery does not meet it again. Before that the
+       damage is noted in a file (damage_note.py), for the start that rescues what is left.
     4  the visitor is told all keys and values, then all live entries in order
 
 What a record means depends on its sequence and never on where it lies. A segment whose head was lost may
@@ -25,7 +26,7 @@ from typing import TYPE_CHECKING
 
 from flintmq.errors import StorageFault
 from flintmq.storage import layout
-from flintmq.storage.journal import record
+from flintmq.storage.journal import damage_note, record
 from flintmq.storage.journal.index import EntryIndex, OwnerSet
 from flintmq.storage.journal.migrate import migrate
 from flintmq.storage.journal.reader import checked_entry
@@ -452,11 +453,13 @@ def _replay(
         report.octets += file.limit
         visitor.progress(report.octets, total)
     settle_overlapping(disk, files, replay)
+    report.records_dropped = replay.synced_and_dropped()
+    _judge(files, max(ends, default=0), replay, report)
+    report.earlier = damage_note.write(disk, directory, report.losses())
     _mend(journal, files, ends, replay, report)
     report.segments = len(ends)
     report.records = replay.records
     report.groups_dropped = replay.groups_dropped
-    report.records_dropped = replay.synced_and_dropped()
     return replay, report
 
 
@@ -523,21 +526,30 @@ def settle_overlapping(disk: Disk, files: list[_File], replay: Replay) -> None:
             replay.settle_again(scanned, disk.read(file.handle, 0, scanned.end), void)
 
 
+def _judge(files: list[_File], newest: int, replay: Replay, report: RecoveryReport) -> None:
+    """Which holes are damage, and which a torn tail."""
+    by_number = {file.number: file for file in files}
+    for hole in replay.holes:
+        file = by_number[hole.segment]
+        if promised(hole, newest, replay, file.promise):
+            report.damaged.append(hole)
+            if hole.at < file.octets:
+                report.set_aside.append(_name_aside(hole))
+        else:
+            report.torn_octets += hole.end - hole.at
+
+
 def _mend(
     journal: Journal, files: list[_File], ends: dict[int, int], replay: Replay, report: RecoveryReport
 ) -> None:
     """Cuts the tail, sets damage aside, removes segments outside the chain; all safe before use."""
     disk = journal.disk
     by_number = {file.number: file for file in files}
-    newest = max(ends, default=0)
+    damaged = {(hole.segment, hole.at) for hole in report.damaged}
     for hole in replay.holes:
         file = by_number[hole.segment]
-        if promised(hole, newest, replay, file.promise):
-            report.damaged.append(hole)
-            if hole.at < file.octets:
-                report.set_aside.append(_set_aside(journal, file, hole))
-        else:
-            report.torn_octets += hole.end - hole.at
+        if (hole.segment, hole.at) in damaged and hole.at < file.octets:
+            _set_aside(journal, file, hole)
         # Records end at multiples of eight; a file may have been cut anywhere.
         if hole.end < file.limit & ~7 or hole.end == file.promised_end:
             ends[hole.segment] = max(ends[hole.segment], hole.end)
@@ -576,17 +588,19 @@ def promised(hole: Hole, newest: int, replay: Replay, promise: Promise | None) -
     return first_missing < resumes and first_missing <= replay.synced_sequence
 
 
-def _set_aside(journal: Journal, file: _File, hole: Hole) -> str:
+def _name_aside(hole: Hole) -> str:
+    return f"{hole.segment:016d}-{hole.at}.damaged"
+
+
+def _set_aside(journal: Journal, file: _File, hole: Hole) -> None:
     """Keep the damaged octets in a file of their own, for people to look at."""
-    name = f"{hole.segment:016d}-{hole.at}.damaged"
     disk = journal.disk
-    handle = disk.open(os.path.join(journal.directory, name), create=True)
+    handle = disk.open(os.path.join(journal.directory, _name_aside(hole)), create=True)
     try:
         disk.write(handle, 0, disk.read(file.handle, hole.at, hole.end - hole.at))
         disk.sync(handle)
     finally:
         disk.let_go(handle)
-    return name
 
 
 def _pad(segment: int, length: int, sequence: int) -> bytes:

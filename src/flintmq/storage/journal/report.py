@@ -61,6 +61,18 @@ class RecoveryReport:
         self.records_dropped: list[int] = []
         self.spools_removed = 0
         self.entries_unreadable: list[int] = []
+        # Losses that recovery has found before, with nobody who has rescued yet what they have left.
+        self.earlier: list[str] = []
+
+    @property
+    def is_incomplete(self) -> bool:
+        """Whether records that were promised are not there, which may be those of queues."""
+        return bool(self.damaged or self.missing or self.earlier)
+
+    @property
+    def is_noted(self) -> bool:
+        """Whether there is a note of damage, which is to go."""
+        return self.is_incomplete or bool(self.records_dropped)
 
     @property
     def is_damaged(self) -> bool:
@@ -76,7 +88,7 @@ class RecoveryReport:
             text.append(f"entries whose payload is lost: {self.entries_unreadable}")
         if self.records_dropped:
             text.append(lost_with_group(self.records_dropped))
-        return text
+        return text + [f"found by an earlier start or repair: {line}" for line in self.earlier]
 
     def lines(self) -> list[str]:
         """For people; with `losses`."""

@@ -7,6 +7,7 @@ import os
 import random
 import re
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from flintmq.errors import StorageFault
 from flintmq.server import data_directory
 from flintmq.server.data_directory import open_broker
 from flintmq.storage.inspection.journal_inspection import repair
+from flintmq.storage.journal import damage_note
 from flintmq.wire import methods
 
 LIVES = 4
@@ -355,3 +357,27 @@ def test_what_was_rescued_stays_and_damage_is_told_once(spoilt: Path, start: Any
         assert found.message_count == len(LOST)
         assert [body for body, _ in drain(peer, "lost-and-found-2")] == LOST
     second.stop()
+
+
+def test_what_has_lost_its_queue_is_rescued_after_a_repair_too(
+    sample: Path, tmp_path: Path, start: Any, data: Path, drain: Any, journal: Any
+) -> None:
+    shutil.copytree(sample, data)
+    segments(data)[0].unlink()  # it has the record of the queue `q`
+    assert "is missing" in journal("repair").stdout
+    assert journal("check").returncode == 0
+    again = journal("repair").stdout
+    assert "found by an earlier start or repair: 0000000000000001.segment is missing" in again
+    assert "nothing was damaged" not in again
+    life = start()
+    life.wait_for(re.compile("have lost their queue to damage: they are in queue 'lost-and-found-"))
+    while (data / damage_note.NAME).exists():
+        time.sleep(0.01)
+    life.kill()
+    life = start()  # what is saved is a queue like any other
+    assert "have lost their queue" not in life.said_text()
+    assert "is gone: dropped" not in life.said_text()
+    with life.connect() as peer:
+        kept = [body for body, _ in drain(peer, "lost-and-found-1")]
+    assert kept == WHOLE[MESSAGES:]
+    life.stop()

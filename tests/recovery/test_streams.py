@@ -172,3 +172,19 @@ def test_a_stream_of_which_nothing_is_left_is_told_as_empty(
     checked = journal("check")
     assert (checked.returncode, checked.stdout.splitlines()[-1]) == (0, "sound")
     assert "stream 1: offsets 5 to 5 in 0 segments" in checked.stdout
+
+
+def test_a_stream_that_has_lost_its_queue_to_damage_is_rescued(start: Callable[..., Any], data: Path) -> None:
+    life = start()
+    publish(life.port, 0, 20)
+    life.stop()
+    segments = sorted(data.glob("*.segment"))
+    assert len(segments) == 1
+    segments[0].unlink()  # it has the record of the queue
+    life = start()
+    assert "stream 1 has lost its queue to damage: it is queue 'lost-and-found-1'" in life.said_text()
+    life.stop()
+    for _ in range(2):
+        life = start()
+        assert numbers(read_all(life.port, queue="lost-and-found-1")) == list(range(20))
+        life.stop()

@@ -87,7 +87,7 @@ def mend(directory: str) -> list[str]:
     streams = repair_streams(directory)
     lost = check(directory, Disk()).bodies_lost()
     lines = [*report.lines(), *[line for each in streams for line in each.lines()], *lost]
-    if not (report.is_damaged or lost or any(each.damaged for each in streams)):
+    if not (report.is_damaged or report.earlier or lost or any(each.damaged for each in streams)):
         lines.append("nothing was damaged")
     return lines
 

@@ -139,6 +139,41 @@ def run(scenario: Scenario, limits: Limits | None = None) -> None:
     asyncio.run(main())
 
 
+class BrokenLink:
+    """A bug meets whatever is done to it."""
+
+    session = "a session"
+    held = HELD_ALARM | HELD_PRESSED
+
+    def __init__(self) -> None:
+        self.is_dropped = False
+
+    def unhold(self, reason: int) -> None:
+        raise RuntimeError("a bug")
+
+    def drop(self) -> None:
+        self.is_dropped = True
+
+
+@pytest.mark.parametrize("reason", [HELD_ALARM, HELD_PRESSED])
+def test_a_bug_in_releasing_one_publisher_keeps_no_other(reason: int) -> None:
+    """The others were not read from any more, for as long as they were there."""
+
+    async def scenario(wire: Wire) -> None:
+        await wire.open()
+        broken: Any = BrokenLink()
+        wire.link.hold(reason)
+        if reason == HELD_ALARM:
+            wire.server.tell_alarm([broken, wire.link], False)
+        else:
+            wire.server.pressed = [broken, wire.link]
+            wire.server.release_pressed()
+        assert broken.is_dropped
+        assert not wire.link.held
+
+    run(scenario)
+
+
 def test_who_waits_to_go_on_with_a_read_has_missed_no_heartbeat() -> None:
     """Nothing is read of it meanwhile: others that take long are before it."""
 

@@ -139,6 +139,36 @@ def run(scenario: Scenario, limits: Limits | None = None) -> None:
     asyncio.run(main())
 
 
+def test_a_lost_link_that_cannot_be_closed_keeps_no_other_open() -> None:
+    """Sockets of peers that were gone stayed open until the broker ended."""
+
+    class Lost:
+        session = "a session"
+        is_closed = False
+
+        def __init__(self, is_broken: bool) -> None:
+            self.is_broken = is_broken
+
+        def disconnect(self) -> None:
+            """Its socket is closed."""
+
+        def close(self) -> None:
+            self.is_closed = True
+            if self.is_broken:
+                raise RuntimeError("a bug")
+
+    async def scenario(wire: Wire) -> None:
+        links: list[Any] = [Lost(True), Lost(False), Lost(False)]
+        chores = wire.server.broker.pass_work.chores
+        chores.pass_number, chores.credit = wire.server.broker.pass_work.passes, 0
+        for link in links:
+            wire.server.lost_links.close(link, phases.CONNECTION_OPEN)
+        await wire.until(lambda: all(link.is_closed for link in links))
+        assert not wire.server.lost_links.waiting
+
+    run(scenario)
+
+
 class BrokenLink:
     """A bug meets whatever is done to it."""
 

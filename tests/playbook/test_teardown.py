@@ -6,7 +6,6 @@ import pytest
 from playbook.dialogue import Carried, Client, Playbook
 from playbook.hourglass import TimedPlaybook, with_morgue
 
-from flintmq.broker.channels.channel import SETTLED_MAX
 from flintmq.broker.messages.message import Message
 from flintmq.broker.queues.deduplication import Duplicates
 from flintmq.broker.virtual_host import VirtualHost
@@ -14,6 +13,7 @@ from flintmq.wire import amqp, methods
 
 # More than is done where it begins: 64 steps of 32.
 BINDINGS = 5000
+SETTLED_MAX = 8192  # by one ack at once, which is a constant of C in the compiled build
 
 
 def host_of(playbook: Playbook) -> VirtualHost:

@@ -53,7 +53,7 @@ from flintmq.server.sessions.session import Session
 from flintmq.wire import amqp
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from concurrent.futures import Future
 
     from flintmq.auth import Verification
@@ -342,8 +342,7 @@ class Server:
     def release_pressed(self) -> None:
         if self.pressed:
             pressed, self.pressed = self.pressed, []
-            for link in pressed:
-                link.unhold(HELD_PRESSED)
+            for_each(pressed, lambda link: link.unhold(HELD_PRESSED))
 
     def let_drain(self, link: Link) -> None:
         """This publisher feeds a queue that is drained from disk: the consumers of the queue go first.
@@ -508,13 +507,16 @@ class Server:
             return
         told = links[-TOLD_MAX:]
         del links[-TOLD_MAX:]
-        for link in told:
+
+        def tell(link: Link) -> None:
             if active and link.session.is_publisher():
                 self.block(link)
             elif not active and link.held & HELD_ALARM:
                 link.unhold(HELD_ALARM)
                 self.note_blocked(link, "")
                 link.session.tell_unblocked()
+
+        for_each(told, tell)
         if links:
             self.loop.call_soon(self.tell_alarm, links, active)
         self.scheduler.schedule_pass()
@@ -606,9 +608,12 @@ class Server:
         self.stopping = asyncio.Event()
         self.close_listeners()
         fault = ConnectionFault(amqp.CONNECTION_FORCED, "the broker is shutting down")
-        for link in list(self.links):
+
+        def end(link: Link) -> None:
             link.unhold(HELD_ALARM | HELD_PRESSED | HELD_DRAINED | HELD_CROWDED)
             link.session.close_connection(fault)
+
+        for_each(list(self.links), end)
         self.scheduler.schedule_pass()
         try:
             if self.links:
@@ -624,8 +629,7 @@ class Server:
         is_safe = True
         self.is_closed = True
         self.close_listeners()
-        for link in list(self.links):
-            link.drop()
+        for_each(list(self.links), lambda link: link.drop())
         self.relief.close()
         self.readiness.close()
         if self.ticker is not None:
@@ -649,6 +653,19 @@ class Server:
         self.question_threads.close()
         self.alarm.close()
         return is_safe
+
+
+def for_each(links: Iterable[Link], act: Callable[[Link], None]) -> None:
+    """A bug ends the connection that meets it, and keeps no other from its turn."""
+    for link in links:
+        try:
+            act(link)
+        except Exception:
+            log.exception("a bug ends the connection of %s", link.session)
+            try:
+                link.drop()
+            except Exception:
+                log.exception("a bug in ending the connection of %s", link.session)
 
 
 def load(*names: str) -> None:

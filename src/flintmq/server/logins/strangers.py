@@ -236,7 +236,11 @@ class Strangers:
         for _ in range(DROPS_MAX):
             if not self.pausing or self.pausing[0][0] > now_s:
                 break
-            heapq.heappop(self.pausing)[2]()
+            refused = heapq.heappop(self.pausing)[2]
+            try:
+                refused()
+            except Exception:  # the others are to hear of their refusal
+                log.exception("a bug in refusing somebody")
         self.pause_timer = None
         if self.pausing:
             wait_s = max(self.pausing[0][0] - now_s, 0)

@@ -12,6 +12,7 @@ what comes late does not delay what follows. Between slots with connections in t
 from __future__ import annotations
 
 import heapq
+import logging
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
     from flintmq.server.event_loop.pass_scheduler import PassScheduler
     from flintmq.server.network.link import Link
+
+log = logging.getLogger("flintmq.link")
 
 SLOT_S = 0.1
 # Of an interval of one second 2 slots, twice which are 0.4 s; of a minute 135, twice which are 27 s.
@@ -56,6 +59,14 @@ class Heartbeats:
             heapq.heappush(self.due, slot)
         links.append((link, period))
 
+    def is_there(self, link: Link) -> bool:
+        """Looks at the link. A bug in that keeps no other from being looked at."""
+        try:
+            return link.beat()
+        except Exception:
+            log.exception("a bug in looking whether %s is there: once more in a while", link.session)
+            return True
+
     def set_timer(self) -> None:
         if not self.due or (self.timer is not None and self.timer_slot <= self.due[0]):
             return
@@ -79,7 +90,7 @@ class Heartbeats:
             while links and looks < LOOKS_MAX:
                 link, period = links.pop()
                 looks += 1
-                if link.beat():
+                if self.is_there(link):
                     self.place(link, period, max(slot + period, now + 1))
             if not links:
                 del self.slots[slot]

@@ -43,9 +43,9 @@ class LostLinks:
                     log.info("%s went away without closing", link.session)
                 elif state == phases.CONNECTION_CLOSING:
                     log.info("%s went away without close-ok", link.session)
-                try:
-                    link.disconnect()
-                except Exception:  # the server must hear of it all the same
-                    log.exception("a bug in closing the socket of %s", link.session)
-                link.close()
+                for end in (link.disconnect, link.close):
+                    try:
+                        end()
+                    except Exception:  # the server must hear of it all the same, and of the others
+                        log.exception("a bug in closing the socket of %s", link.session)
             yield None

@@ -372,6 +372,21 @@ def test_refusals_that_are_due_together_come_a_few_in_a_turn() -> None:
     run(scenario)
 
 
+def test_a_bug_in_one_refusal_keeps_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(scene: Scene) -> None:
+        told: list[int] = []
+
+        def fails() -> None:
+            raise RuntimeError("a bug")
+
+        scene.server.strangers.refuse_after(0.01, fails)
+        scene.server.strangers.refuse_after(0.02, partial(told.append, 1))
+        await scene.until(lambda: told)
+
+    run(scenario)
+    assert "a bug in refusing somebody" in caplog.text
+
+
 def test_little_is_read_of_a_stranger() -> None:
     """However much it sends, while its password is checked no more of it is here than a frame or two."""
 

@@ -58,6 +58,8 @@ class FakeScheduler:
 class Beaten:
     """A link: what it sends, and when."""
 
+    session = "a session"
+
     def __init__(self, loop: FakeLoop, beats_max: int = 1_000_000) -> None:
         self.loop = loop
         self.looks = 0
@@ -132,6 +134,27 @@ def test_who_says_no_is_forgotten() -> None:
     loop.run_until(loop.now_s + 20)
     assert ending.looks == 2
     assert (wheel.slots, wheel.due, wheel.timer) == ({}, [], None)
+
+
+def test_a_bug_in_looking_at_one_does_not_end_the_heartbeats_of_all(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    loop = FakeLoop()
+    wheel = wheel_of(loop)
+    broken, link = Beaten(loop), Beaten(loop)
+    for each in (link, broken):
+        wheel.add(each, 1)  # type: ignore[arg-type]
+    beat = Beaten.beat
+
+    def fails(beaten: Beaten) -> bool:
+        if beat(beaten) and beaten is broken and beaten.looks < 3:
+            raise RuntimeError("a bug")
+        return True
+
+    monkeypatch.setattr(Beaten, "beat", fails)
+    loop.run_until(loop.now_s + 10)
+    assert broken.looks == link.looks == 50
+    assert "a bug in looking" in caplog.text
 
 
 def test_nothing_runs_while_nobody_is_due() -> None:

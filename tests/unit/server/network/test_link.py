@@ -139,6 +139,71 @@ def run(scenario: Scenario, limits: Limits | None = None) -> None:
     asyncio.run(main())
 
 
+def test_a_lost_link_that_cannot_be_closed_keeps_no_other_open() -> None:
+    """Sockets of peers that were gone stayed open until the broker ended."""
+
+    class Lost:
+        session = "a session"
+        is_closed = False
+
+        def __init__(self, is_broken: bool) -> None:
+            self.is_broken = is_broken
+
+        def disconnect(self) -> None:
+            """Its socket is closed."""
+
+        def close(self) -> None:
+            self.is_closed = True
+            if self.is_broken:
+                raise RuntimeError("a bug")
+
+    async def scenario(wire: Wire) -> None:
+        links: list[Any] = [Lost(True), Lost(False), Lost(False)]
+        chores = wire.server.broker.pass_work.chores
+        chores.pass_number, chores.credit = wire.server.broker.pass_work.passes, 0
+        for link in links:
+            wire.server.lost_links.close(link, phases.CONNECTION_OPEN)
+        await wire.until(lambda: all(link.is_closed for link in links))
+        assert not wire.server.lost_links.waiting
+
+    run(scenario)
+
+
+class BrokenLink:
+    """A bug meets whatever is done to it."""
+
+    session = "a session"
+    held = HELD_ALARM | HELD_PRESSED
+
+    def __init__(self) -> None:
+        self.is_dropped = False
+
+    def unhold(self, reason: int) -> None:
+        raise RuntimeError("a bug")
+
+    def drop(self) -> None:
+        self.is_dropped = True
+
+
+@pytest.mark.parametrize("reason", [HELD_ALARM, HELD_PRESSED])
+def test_a_bug_in_releasing_one_publisher_keeps_no_other(reason: int) -> None:
+    """The others were not read from any more, for as long as they were there."""
+
+    async def scenario(wire: Wire) -> None:
+        await wire.open()
+        broken: Any = BrokenLink()
+        wire.link.hold(reason)
+        if reason == HELD_ALARM:
+            wire.server.tell_alarm([broken, wire.link], False)
+        else:
+            wire.server.pressed = [broken, wire.link]
+            wire.server.release_pressed()
+        assert broken.is_dropped
+        assert not wire.link.held
+
+    run(scenario)
+
+
 def test_who_waits_to_go_on_with_a_read_has_missed_no_heartbeat() -> None:
     """Nothing is read of it meanwhile: others that take long are before it."""
 

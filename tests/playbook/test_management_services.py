@@ -123,7 +123,7 @@ def test_consumers_of_a_channel_are_listed_by_tag_and_sorted_once(
         counted.append(tags)
         return sorted(tags)
 
-    monkeypatch.setattr(management_services, "sorted", counting, raising=False)
+    monkeypatch.setattr(system_services, "sorted", counting, raising=False)
     connection = client.session.broker.connections[client.session.number]
     consumers = connection.channels[channel].consumers
     source = consumer_rows({connection.number: connection})

@@ -15,6 +15,8 @@ from flintmq.wire.methods import (
     BasicCancel,
     BasicCancelOk,
     BasicConsume,
+    BasicQos,
+    BasicQosOk,
     ChannelFlow,
     ChannelFlowOk,
     QueueDelete,
@@ -200,3 +202,16 @@ def test_those_who_can_take_nothing_leave_the_round_in_portions(arguments: dict[
     clients[2] >> ChannelFlow(active=True)
     clients[2] << ChannelFlowOk(active=True)
     assert takers(clients[2]) == ["c0"]
+
+
+def test_a_limit_of_the_channel_counts_each_consumer_as_work(playbook: Playbook, client: Client) -> None:
+    """Others have their turn between two of them where a channel has very many consumers."""
+    client.declares("q")
+    counts = []
+    for consumers in (0, 100):
+        consume(client, 0, consumers)
+        with playbook.one_pass():
+            client >> BasicQos(prefetch_count=10, global_=True)
+            counts.append(playbook.broker.pass_work.copies)
+        client << BasicQosOk()
+    assert counts[1] - counts[0] >= 100

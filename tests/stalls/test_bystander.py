@@ -266,11 +266,11 @@ def ack(scene: Scene, count: int) -> Work:
 
 
 def ack_in_transaction(scene: Scene, count: int) -> Work:
-    """Each of a thousand acks looks at half of what the channel holds, in one read or in few."""
+    """Each of 300 acks looks at half of what the channel holds; one read brings them."""
     holder = held(scene, count)
     holder.call(1, methods.BasicCancel(consumer_tag="holder"))
     holder.call(1, methods.TxSelect())
-    acks = [methods.BasicAck(delivery_tag=count // 2 + each, multiple=True) for each in range(1000)]
+    acks = [methods.BasicAck(delivery_tag=count // 2 + each, multiple=True) for each in range(300)]
     return lambda: scene.send(holder, iter(acks))
 
 
@@ -279,7 +279,7 @@ def ack_overdue(scene: Scene, count: int) -> Work:
     holder = held(scene, count, **{"x-consumer-timeout": 5000})
     holder.call(1, methods.ChannelFlow(active=False))
     until_back(scene, count)
-    acks = [methods.BasicAck(delivery_tag=each + 1, multiple=True) for each in range(500)]
+    acks = [methods.BasicAck(delivery_tag=each + 1, multiple=True) for each in range(300)]
     return lambda: scene.send(holder, iter(acks))
 
 

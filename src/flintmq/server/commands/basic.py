@@ -48,6 +48,7 @@ def set_prefetch(
 ) -> None:
     """RabbitMQ's meaning of global: shared by the channel; else for each consumer made from now on."""
     owner = broker_channel(channel)
+    session.broker.pass_work.copies += len(owner.consumers)  # a look at each takes as long
     for consumer in owner.consumers.values():
         caught_up(consumer.queue)
     if method.global_ or session.expects_standard():

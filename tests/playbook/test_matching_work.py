@@ -46,10 +46,10 @@ def bind(client: Client, queue: str, exchange: str, key: str, **arguments: objec
     client << QueueBindOk()
 
 
-def charged(client: Client, exchange: str, key: str) -> int:
+def charged(client: Client, exchange: str, key: str, **properties: object) -> int:
     """What a publish adds to the work of its read."""
     with client.playbook.one_pass():
-        client.publishes(key, b"m", exchange=exchange)
+        client.publishes(key, b"m", exchange=exchange, **properties)
         return client.playbook.broker.pass_work.copies
 
 
@@ -112,6 +112,14 @@ def test_the_selector_of_a_binding_is_parsed_once(client: Client, monkeypatch: p
     assert parsed == ["a = 1", "b = 2"]
     client >> carrying(BasicPublish(exchange="s"), b"m", headers={"b": 2})
     assert (client.gets_all("q"), client.gets_all("other")) == ([b"m"], [b"m"])
+
+
+@pytest.mark.parametrize("kind", ["headers", "x-selector"])
+def test_headers_that_are_looked_at(client: Client, kind: str) -> None:
+    declare(client, "h", kind)
+    few = {"region": "eu", "user": 17, "order": "o17", "trace": "t", "hop": 1}
+    assert charged(client, "h", "", headers=few) < 64  # hundreds of such messages are taken in one read
+    assert charged(client, "h", "", headers={f"{number}": 1 for number in range(1000)}) >= 4000
 
 
 def test_little_is_not_counted(client: Client) -> None:

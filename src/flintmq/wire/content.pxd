@@ -9,7 +9,7 @@ cdef int DEPTH_MAX
 @cython.locals(flags=cython.int, bit=cython.int, found=cython.int, table_size=Py_ssize_t, seen=cython.int, mode=cython.int, is_long=bint)
 cdef int survey(const unsigned char* source, Py_ssize_t at, Py_ssize_t end) noexcept
 cpdef int traits_of(bytes header) except? -9
-@cython.locals(found=cython.int, size=Py_ssize_t)
+@cython.locals(found=cython.int, size=Py_ssize_t, kind=cython.int)
 cdef int look_over(const unsigned char* source, Py_ssize_t at, Py_ssize_t end, int depth) noexcept
 cdef bint names_copies(const unsigned char* source, Py_ssize_t at, Py_ssize_t size) noexcept
 @cython.locals(kind=cython.int, size=Py_ssize_t)

@@ -98,11 +98,23 @@ def look_over(source: octets.Readable, at: int, end: int, depth: int) -> int:
         at += 1
         if size >= end - at:  # the type octet has to follow
             return -1
-        if names_copies(source, at, size):
+        if (size == 2 or size == 3) and names_copies(source, at, size):
             found = 1
-        at = after_value(source, at + size, end, depth)
-        if at < 0:
+        at += size + 1
+        kind = source[at - 1]
+        if kind == 0x53 and end - at >= 4:  # S
+            size = octets.read_long(source, at)
+            at += 4
+        elif kind == 0x49:  # I
+            size = 4
+        else:  # most values are texts or integers, for which a call would take as long as all else here
+            at = after_value(source, at - 1, end, depth)
+            if at < 0:
+                return -1
+            continue
+        if size > end - at:
             return -1
+        at += size
     return found
 
 

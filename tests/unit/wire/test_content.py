@@ -44,6 +44,32 @@ def test_a_table_that_cannot_be_vouched_for_is_left_to_others_however_long() -> 
     assert content.traits_of(header(numbered)) & traits.UNPROVEN
 
 
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"S" + sized(b"text"),
+        b"I" + bytes(4),
+        b"x" + sized(b"octets"),
+        b"l" + bytes(8),
+        b"F" + sized(b"\x01tt\x01"),
+        b"A" + sized(b"S" + sized(b"text") + b"I" + bytes(4)),
+    ],
+)
+def test_an_entry_that_is_cut_short_is_not_vouched_for(value: bytes) -> None:
+    entry = b"\x04name" + value
+    assert content.traits_of(header(sized(b"\x01nI" + bytes(4) + entry))) == traits.HAS_HEADERS
+    for end in range(1, len(entry)):
+        table = sized(b"\x01nI" + bytes(4) + entry[:end])
+        assert content.traits_of(header(table)) & traits.UNPROVEN, end
+
+
+@pytest.mark.parametrize("kind", [b"S", b"x", b"F", b"A"])
+@pytest.mark.parametrize("size", [1, 2**31 - 1, 2**31, 2**32 - 1])
+def test_a_length_that_does_not_fit_is_not_vouched_for(kind: bytes, size: int) -> None:
+    table = sized(b"\x01n" + kind + size.to_bytes(4, "big"))
+    assert content.traits_of(header(table)) & traits.UNPROVEN
+
+
 def test_one_header_of_many_is_found_and_the_others_are_not_decoded() -> None:
     # An S that is no UTF-8 would be octets, were it looked at.
     table = sized(b"\x02CCA" + sized(b"S" + sized(b"one")) + b"\x01xS" + sized(b"\xff") + b"\x02CCt\x01")

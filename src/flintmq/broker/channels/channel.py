@@ -309,7 +309,7 @@ class Channel:
         if queues is route.queues:
             happened = self.router.enqueue(message, queues, route.owners, route.ruled)
         else:
-            happened = self.router.enqueue(message, queues, None, True)
+            happened = self.router.enqueue(message, queues, None, self.router.is_ruled(queues))
         if happened:
             self.note_outcome(happened)
         if entry_number.is_in_journal(message.entry):

@@ -11,6 +11,7 @@ from flintmq.broker.exchanges.route cimport RoutingContext, Route
 from flintmq.broker.store.store cimport Store
 cimport flintmq.wire.traits as traits
 
+cdef Py_ssize_t LOOKED_AT_PER_COPY
 
 
 @cython.final

@@ -283,12 +283,14 @@ class MatchIndex:
         if not self.names:
             return lookup.steps
         headers = lookup.headers() if self.unlisted else lookup.headers_among(self.asked)
-        for name in headers:
+        for name, value in headers.items():
             # Headers that no condition names are left alone, however large their values are.
             slot = self.names.get(name)
             if slot is None:
                 continue
-            if self.typed:
+            if type(value) is str or type(value) is int:  # which stand for themselves
+                self.visit(slot, value, lookup, found)
+            elif self.typed:
                 self.visit(slot, lookup.form(name), lookup, found)
             else:
                 value = lookup.value(name)

@@ -22,6 +22,7 @@ CAPABILITIES = [
     "basic.nack",
     "connection.blocked",
     "consumer_cancel_notify",
+    "consumer_priorities",
     "exchange_exchange_bindings",
     "per_consumer_qos",
     "publisher_confirms",

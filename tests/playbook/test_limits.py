@@ -348,7 +348,7 @@ def test_a_message_that_comes_back_too_often_dies() -> None:
     client = playbook.client()
     with_morgue(client, delivery_limit=2)
     client.publishes("q", b"1", headers={"mine": 1})
-    for count in (None, 1, 2):
+    for count in (0, 1, 2):
         client >> BasicGet(queue="q")
         found: Any = client.next(1)
         assert found.properties.headers.get("x-delivery-count") == count

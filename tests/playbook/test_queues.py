@@ -165,6 +165,12 @@ def test_declared_otherwise_as_to_being_exclusive_it_is_locked(client: Client) -
     client << ChannelClose(reply_code=405, reply_text=text, class_id=50, method_id=10)
 
 
+def test_an_exclusive_queue_is_not_durable_whatever_is_asked_for(client: Client) -> None:
+    for durable in (True, False, True):
+        client >> QueueDeclare(queue="q", durable=durable, exclusive=True)
+        client << QueueDeclareOk(queue="q")
+
+
 def test_reserved_names(client: Client) -> None:
     client >> QueueDeclare(queue="amq.mine")
     text = "ACCESS_REFUSED - queue name 'amq.mine' contains reserved prefix 'amq.*'"

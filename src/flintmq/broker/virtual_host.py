@@ -330,6 +330,8 @@ class VirtualHost:
     def declare_queue(
         self, name: str, durable: bool, exclusive: bool, auto_delete: bool, arguments: FieldTable, origin: int
     ) -> Queue:
+        """An exclusive queue ends with its connection: it is never durable, whatever the client asks for."""
+        durable = durable and not exclusive
         if self.lookup_queue(name) is not None:
             queue = self.find_queue(name, origin, 50, 10)
             what = f"queue '{name}' in vhost '{self.name}'"
@@ -351,7 +353,7 @@ class VirtualHost:
         check_properties(arguments, durable, exclusive, auto_delete, what)
         arguments_of.checked(arguments, DEDUPLICATED, checks.switch, False)
         number = 0
-        if self.store is not None and durable and not exclusive:
+        if self.store is not None and durable:
             number = self.store.next_number()
         if is_stream:
             queue: Queue = self.need_streams().declare(

@@ -672,7 +672,7 @@ class Channel:
         self.delivery_tag += 1
         redelivered = 1 if delivery.redeliveries else 0
         written = message
-        if redelivered and queue.rules is not None and queue.rules.retries is not None:
+        if queue.rules is not None and queue.rules.retries is not None:
             written = queue.rules.retries.shown(message, delivery.redeliveries)
         if teller is not None:
             teller.tell(written, self.delivery_tag, delivery.redeliveries > 0, written.content, body)

@@ -151,7 +151,7 @@ def check_properties(
     if arguments.get("x-force-persistent") is True and not durable:
         raise bad_argument("x-force-persistent", what, "the queue is not durable")
     if kind_of(arguments) == QUORUM:
-        for wrong, name in ((not durable, "non-durable"), (exclusive, "exclusive")):
+        for wrong, name in ((exclusive, "exclusive"), (not durable, "non-durable")):
             if wrong:
                 raise ChannelFault(
                     amqp.PRECONDITION_FAILED,

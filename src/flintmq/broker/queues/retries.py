@@ -63,7 +63,7 @@ class Retries:
         self.delays = rules.retry_type != "disabled"
 
     def shown(self, message: Message, redeliveries: int) -> Message:
-        """The message as it goes out once more, with the number of its earlier deliveries."""
+        """The message as it goes out, with the number of its earlier deliveries if the queue counts them."""
         if not self.counts:
             return message
         content, header_size = with_delivery_count(message.content, message.header_size, redeliveries)

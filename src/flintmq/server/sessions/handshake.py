@@ -44,6 +44,7 @@ SERVER_PROPERTIES: dict[str, Any] = {
         "basic.nack": True,
         "consumer_cancel_notify": True,
         "connection.blocked": True,
+        "consumer_priorities": True,
         "per_consumer_qos": True,
         "authentication_failure_close": True,
         "direct_reply_to": True,

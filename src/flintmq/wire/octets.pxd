@@ -25,16 +25,19 @@ cdef inline bytearray unset(Py_ssize_t size):
     return PyByteArray_FromStringAndSize(NULL, size)
 
 
+# From a pointer of its own gcc makes one load and one swap of it, from `source[at + n]` a load for each octet.
 cdef inline unsigned int read_short(const unsigned char* source, Py_ssize_t at) noexcept:
-    return (<unsigned int>source[at] << 8) | source[at + 1]
+    cdef const unsigned char* place = source + at
+    return (<unsigned int>place[0] << 8) | place[1]
 
 
 cdef inline unsigned int read_long(const unsigned char* source, Py_ssize_t at) noexcept:
+    cdef const unsigned char* place = source + at
     return (
-        (<unsigned int>source[at] << 24)
-        | (<unsigned int>source[at + 1] << 16)
-        | (<unsigned int>source[at + 2] << 8)
-        | source[at + 3]
+        (<unsigned int>place[0] << 24)
+        | (<unsigned int>place[1] << 16)
+        | (<unsigned int>place[2] << 8)
+        | place[3]
     )
 
 

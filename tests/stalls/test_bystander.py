@@ -360,28 +360,6 @@ def consumers_with_rates(scene: Scene, count: int) -> Work:
     return work
 
 
-def fanout_to_consumers(scene: Scene, count: int) -> Work:
-    """One message to as many queues, each with a consumer, on ten channels of one connection."""
-    declare(scene, count)
-    queues = names("q", count)
-    bound = (methods.QueueBind(queue=name, exchange="amq.fanout", no_wait=True) for name in queues)
-    scene.send(scene.peer, bound)
-    other = scene.connect()
-    for channel in range(2, 12):
-        other.open(channel)
-        those = queues[channel - 2 :: 10]
-        consume = (methods.BasicConsume(queue=name, no_wait=True, no_ack=True) for name in those)
-        scene.send(other, consume, channel)
-
-    def work() -> None:
-        scene.peer.publish(1, b"x", exchange="amq.fanout")
-        for channel in range(2, 12):
-            for _ in range(count // 10):
-                other.delivery(channel)
-
-    return work
-
-
 def with_channels(scene: Scene, count: int, each: int) -> list[Peer]:
     """Connections that have so many channels together, each of them with a consumer of `q` and a message."""
     scene.peer.call(1, methods.QueueDeclare(queue="q"))
@@ -865,7 +843,6 @@ OPERATIONS: dict[str, Prepare] = {
     "connections lost, unacked in turns": lost_in_turns,
     "connection lost, consumers": consumers,
     "connection lost, consumers with rates": consumers_with_rates,
-    "fanout, consumers": fanout_to_consumers,
     "connections lost, channels": lost_channels(1000, 2),
     "connections lost, many": lost_channels(10, 10),
     "connection.close, channels": closed_channels,

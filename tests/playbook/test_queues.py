@@ -165,10 +165,19 @@ def test_declared_otherwise_as_to_being_exclusive_it_is_locked(client: Client) -
     client << ChannelClose(reply_code=405, reply_text=text, class_id=50, method_id=10)
 
 
-def test_an_exclusive_queue_is_not_durable_whatever_is_asked_for(client: Client) -> None:
-    for durable in (True, False, True):
-        client >> QueueDeclare(queue="q", durable=durable, exclusive=True)
-        client << QueueDeclareOk(queue="q")
+@pytest.mark.parametrize("asked", ["q", ""])
+def test_an_exclusive_queue_is_not_durable_whatever_is_asked_for(
+    playbook: Playbook, client: Client, asked: str
+) -> None:
+    client >> QueueDeclare(queue=asked, durable=True, exclusive=True)
+    ((_, answer),) = client.heard()
+    assert isinstance(answer, QueueDeclareOk)
+    name = answer.queue
+    client.inbox.clear()
+    for durable in (True, False):
+        client >> QueueDeclare(queue=name, durable=durable, exclusive=True)
+        client << QueueDeclareOk(queue=name)
+    assert not playbook.broker.virtual_hosts["/"].queues[name].durable
 
 
 def test_reserved_names(client: Client) -> None:

@@ -109,6 +109,7 @@ def test_what_is_transient_is_gone(start: Any, publish: Any, drain: Any, by: str
         peer.call(1, methods.QueueDeclare(queue="durable", durable=True))
         peer.call(1, methods.QueueDeclare(queue="passing"))
         peer.call(1, methods.QueueDeclare(queue="mine", durable=True, exclusive=True))
+        named = peer.call(1, methods.QueueDeclare(durable=True, exclusive=True)).queue  # by the broker
         peer.call(1, methods.ExchangeDeclare(exchange="passing", type="fanout"))
         peer.call(1, methods.QueueBind(queue="durable", exchange="passing"))
         publish(peer, "durable", [b"stays"])
@@ -125,6 +126,7 @@ def test_what_is_transient_is_gone(start: Any, publish: Any, drain: Any, by: str
         for method in (
             methods.QueueDeclare(queue="passing", passive=True),
             methods.QueueDeclare(queue="mine", passive=True),
+            methods.QueueDeclare(queue=named, passive=True),
             methods.ExchangeDeclare(exchange="passing", passive=True),
         ):
             peer.send(1, method)

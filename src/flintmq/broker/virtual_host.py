@@ -330,13 +330,12 @@ class VirtualHost:
     def declare_queue(
         self, name: str, durable: bool, exclusive: bool, auto_delete: bool, arguments: FieldTable, origin: int
     ) -> Queue:
-        """An exclusive queue ends with its connection: it is never durable, whatever the client asks for."""
-        durable = durable and not exclusive
         if self.lookup_queue(name) is not None:
             queue = self.find_queue(name, origin, 50, 10)
             what = f"queue '{name}' in vhost '{self.name}'"
             check_arguments(arguments, what)
-            declare_checks.compare_queue(queue, what, durable, exclusive, auto_delete, arguments)
+            lasts = durable and not exclusive
+            declare_checks.compare_queue(queue, what, lasts, exclusive, auto_delete, arguments)
             if queue.rules is not None:
                 queue.rules.touch()
             return queue
@@ -347,6 +346,8 @@ class VirtualHost:
     def add_queue(
         self, name: str, durable: bool, exclusive: bool, auto_delete: bool, arguments: FieldTable, origin: int
     ) -> Queue:
+        """An exclusive queue ends with its connection: it is never durable, whatever the client asks for."""
+        durable = durable and not exclusive
         what = f"queue '{name}' in vhost '{self.name}'"
         is_stream = arguments.get("x-queue-type") == STREAM
         given: Given = {} if is_stream else check_arguments(arguments, what)

@@ -43,9 +43,13 @@ def test_a_stream_is_read_from_where_one_likes(flintmq: Command) -> None:
     ):
         said = flintmq(f"consume ticks --offset {begin} --count {len(found) or 1} --idle 0.3")
         assert (said.status, said.lines) == (0, found), begin
-    said = flintmq("consume ticks --offset frist --idle 0.3")
-    assert said.status == 1
-    assert "expected first, last, next, an offset, a timestamp, or an age such as 1h, not 'frist'" in said.err
+    for wrong in ("frist", "0001-01-01T00:00+14:00"):
+        said = flintmq(f"consume ticks --offset {wrong} --idle 0.3")
+        assert said.status == 1
+        assert (
+            f"expected first, last, next, an offset, a timestamp, or an age such as 1h, not '{wrong}'"
+            in said.err
+        )
     assert "is a stream: consume it from an offset" in flintmq("peek ticks").err
     assert flintmq("delete queue ticks --yes").status == 0
 

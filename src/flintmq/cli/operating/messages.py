@@ -74,7 +74,7 @@ def stream_offset(text: str) -> int | datetime | str:
         return int(text)
     try:
         return datetime.fromisoformat(text).astimezone()
-    except ValueError:
+    except (ValueError, OverflowError):
         return text
 
 

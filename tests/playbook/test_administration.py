@@ -13,6 +13,7 @@ from flintmq.auth import Refused
 from flintmq.auth.passwords import hash_password_quickly
 from flintmq.auth.permissions import TopicPermissions
 from flintmq.broker.administration.administration import CLOSED_AT_ONCE
+from flintmq.broker.administration.parameters import VALUE_OCTETS_MAX
 from flintmq.broker.administration.records import VIRTUAL_HOST
 from flintmq.broker.channels.channel import WRITABLE_MAX
 from flintmq.broker.services import browsing, queue_services
@@ -268,6 +269,10 @@ def test_what_is_said_of_a_virtual_host_changes_where_it_is_given(boss: Client) 
     done(boss, "vhost.describe", virtual_host="v", description="", tags=[], default_queue_type="undefined")
     assert row() == ("", [], "undefined")
     assert refused(boss, "vhost.describe", virtual_host="none", description="x")[0] == 404
+    # With what is kept beside it, it is too long: nothing is done.
+    long = "x" * (VALUE_OCTETS_MAX - 30)
+    assert refused(boss, "vhost.add", virtual_host="w", description=long)[0] == 406
+    assert [row["virtual-host"] for row in rows(boss, "vhost.list")] == ["/", "v"]
 
 
 def test_the_only_virtual_host_of_the_administrators_is_kept(playbook: TimedPlaybook, boss: Client) -> None:

@@ -20,10 +20,11 @@ NO_METADATA: FieldTable = {"description": "", "tags": []}
 NO_QUEUE_TYPE = "undefined"
 
 
-def check(parameters: Parameters, virtual_host: str, metadata: FieldTable) -> None:
-    """Raises unless it may be kept; whether there is the virtual host is another question."""
-    if is_news(parameters, virtual_host, metadata):
-        parameters.check(virtual_host, HOST_COMPONENT, HOST_METADATA, metadata)
+def check(parameters: Parameters, virtual_host: str, given: FieldTable) -> None:
+    """Raises unless the change may be made; whether there is the virtual host is another question."""
+    said = said_with(parameters, virtual_host, given)
+    if is_news(parameters, virtual_host, said):
+        parameters.check(virtual_host, HOST_COMPONENT, HOST_METADATA, said)
 
 
 def describe(parameters: Parameters, virtual_host: str, metadata: FieldTable) -> bool:
@@ -37,10 +38,14 @@ def describe(parameters: Parameters, virtual_host: str, metadata: FieldTable) ->
 def change(parameters: Parameters, virtual_host: str, given: FieldTable) -> None:
     """What is given takes the place of what was said; the rest of that stays."""
     parameters.require_host(virtual_host)
+    describe(parameters, virtual_host, said_with(parameters, virtual_host, given))
+
+
+def said_with(parameters: Parameters, virtual_host: str, given: FieldTable) -> FieldTable:
     said = {**NO_METADATA, **metadata_of(parameters, virtual_host), **given}
     if said.get("default_queue_type") == NO_QUEUE_TYPE:
         del said["default_queue_type"]
-    describe(parameters, virtual_host, said)
+    return said
 
 
 def is_news(parameters: Parameters, virtual_host: str, metadata: FieldTable) -> bool:

@@ -12,7 +12,7 @@ from flintmq.errors import StorageFault
 from flintmq.storage import layout
 from flintmq.storage.disk import Disk
 from flintmq.storage.inspection import journal_inspection
-from flintmq.storage.journal import migrate, record, segment
+from flintmq.storage.journal import damage_note, migrate, record, segment
 
 from .test_journal import opened
 
@@ -216,3 +216,25 @@ def test_inspect_names_every_record(tmp_path: Path) -> None:
 def test_repair_wants_a_journal(tmp_path: Path) -> None:
     with pytest.raises(StorageFault, match="holds no journal"):
         journal_inspection.repair(str(tmp_path))
+
+
+class Counted(str):
+    """A text that counts what it is compared with."""
+
+    compared = 0
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        Counted.compared += 1
+        return str.__eq__(self, other)
+
+
+def test_very_many_losses_are_noted_without_comparing_each_with_all(tmp_path: Path) -> None:
+    count = 2000
+    losses: list[str] = [Counted(f"loss {number}") for number in range(count)]
+    disk = Disk()
+    assert damage_note.write(disk, str(tmp_path), losses) == []
+    Counted.compared = 0
+    assert damage_note.write(disk, str(tmp_path), losses[1:]) == ["loss 0"]
+    assert damage_note.read(disk, str(tmp_path)) == losses
+    assert Counted.compared < 5 * count

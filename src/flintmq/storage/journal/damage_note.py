@@ -20,7 +20,8 @@ NAME = "damage.noted"
 def write(disk: Disk, directory: str, losses: list[str]) -> list[str]:
     """Adds these losses, safe when it returns; those that were noted before, but for the same."""
     noted = read(disk, directory)
-    new = [line for line in losses if line not in noted]
+    known, found = set(noted), set(losses)
+    new = [line for line in losses if line not in known]
     if new:
         octets = "".join([f"{line}\n" for line in noted + new]).encode()
         handle = disk.open(os.path.join(directory, NAME), create=True)
@@ -30,7 +31,7 @@ def write(disk: Disk, directory: str, losses: list[str]) -> list[str]:
         finally:
             disk.let_go(handle)
         disk.sync_directory(directory)
-    return [line for line in noted if line not in losses]
+    return [line for line in noted if line not in found]
 
 
 def read(disk: Disk, directory: str) -> list[str]:

@@ -118,7 +118,7 @@ def test_what_is_matched_by_headers_counts_as_work_of_the_pass(client: Client) -
     header = struct.pack(">HHQH", amqp.CLASS_BASIC, 0, 1, HEADERS) + table
     client >> frame(amqp.FRAME_METHOD, 1, encode_method(amqp.VERSION_0_9_1, publish))
     client >> frame(amqp.FRAME_HEADER, 1, header) + frame(amqp.FRAME_BODY, 1, b"m")
-    assert pass_work.copies >= 2 * len(header)
+    assert pass_work.copies >= len(header) // 2
 
 
 @pytest.mark.parametrize("entries", MALFORMED.values(), ids=MALFORMED.keys())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 import struct
 from pathlib import Path
@@ -238,3 +239,29 @@ def test_very_many_losses_are_noted_without_comparing_each_with_all(tmp_path: Pa
     assert damage_note.write(disk, str(tmp_path), losses[1:]) == ["loss 0"]
     assert damage_note.read(disk, str(tmp_path)) == losses
     assert Counted.compared < 5 * count
+
+
+def test_a_note_that_cannot_be_read_counts_and_does_not_stop_a_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when root has repaired the journal of another user."""
+    filled(tmp_path)
+    damage_note.write(Disk(), str(tmp_path), ["lost"])
+    open_to_read = Disk.open_to_read
+
+    def denied(disk: Disk, path: str) -> int:
+        if path.endswith(damage_note.NAME):
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return open_to_read(disk, path)
+
+    monkeypatch.setattr(Disk, "open_to_read", denied)
+    for _ in range(2):
+        journal, _, report = opened(tmp_path)
+        assert report.earlier == ["damage.noted cannot be read: Permission denied"]
+        journal.close()
+    journal, _, _ = opened(tmp_path)
+    journal.forget_damage()
+    journal.close()
+    journal, _, report = opened(tmp_path)
+    assert report.earlier == []
+    journal.close()

@@ -35,14 +35,20 @@ def write(disk: Disk, directory: str, losses: list[str]) -> list[str]:
 
 
 def read(disk: Disk, directory: str) -> list[str]:
-    """What is noted; the last line may be cut short, if nothing was mended after that."""
+    """What is noted; the last line may be cut short, if nothing was mended after that.
+
+    A note that cannot be read, as root has made it for instance, counts all the same.
+    """
     if NAME not in disk.list(directory):
         return []
-    handle = disk.open_to_read(os.path.join(directory, NAME))
     try:
-        return disk.read(handle, 0, disk.size(handle)).decode(errors="replace").splitlines()
-    finally:
-        disk.let_go(handle)
+        handle = disk.open_to_read(os.path.join(directory, NAME))
+        try:
+            return disk.read(handle, 0, disk.size(handle)).decode(errors="replace").splitlines()
+        finally:
+            disk.let_go(handle)
+    except OSError as error:
+        return [f"{NAME} cannot be read: {error.strerror or error}"]
 
 
 def remove(disk: Disk, directory: str) -> None:

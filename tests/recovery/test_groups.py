@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from peer import Peer
 
+from flintmq.broker.store import topology_records
 from flintmq.storage.disk import Disk
 from flintmq.storage.inspection.journal_inspection import repair
 from flintmq.storage.journal.journal import Journal
@@ -131,3 +132,41 @@ def test_a_repair_says_what_it_drops_with_a_group(data: Path, journal: Any) -> N
     assert "20 synced records" in done.stdout
     assert "nothing was damaged" not in done.stdout
     assert [line for line in repair(str(data)).losses() if not line.startswith("found by an earlier")] == []
+
+
+class Queues(Nobody):
+    """Keeps the records of queues."""
+
+    def __init__(self) -> None:
+        self.records: list[tuple[bytes, bytes]] = []
+
+    def value(self, key: bytes, octets: bytes) -> None:
+        if key.startswith(topology_records.QUEUE):
+            self.records.append((key, octets))
+
+
+@pytest.mark.parametrize("by", ["a start", "a repair"])
+def test_a_stream_whose_queue_is_dropped_with_a_group_is_rescued(
+    start: Callable[..., Any], publish: Callable[..., None], data: Path, by: str
+) -> None:
+    life = start()
+    with life.connect() as peer:
+        peer.call(1, methods.QueueDeclare(queue="s", durable=True, arguments={"x-queue-type": "stream"}))
+        publish(peer, "s", BODIES)
+    life.stop()
+    journal = Journal.open(str(data), Disk(), JournalOptions(threaded=False))
+    queues = Queues()
+    journal.recover(queues)
+    ((key, octets),) = queues.records
+    journal.delete_value(key)
+    journal.begin_group()
+    journal.put_value(key, octets)
+    journal.commit_now()
+    journal.close()
+    if by == "a repair":
+        repair(str(data))
+    life = start()
+    with life.connect() as peer:
+        found = peer.call(1, methods.QueueDeclare(queue="lost-and-found-1", passive=True))
+        assert found.message_count == len(BODIES)
+    life.stop()

@@ -113,7 +113,7 @@ def recovered_broker(
         broker = Broker(config, clock, store)
         build_broker(broker, journal, recovery, report, stream_store, StagingFiles(journal, wake))
         tell(report)
-        if report.is_noted:
+        if report.is_incomplete:
             store.when_synced(store.last(), journal.forget_damage)
         opened.pop_all()
     return broker, report

@@ -66,13 +66,8 @@ class RecoveryReport:
 
     @property
     def is_incomplete(self) -> bool:
-        """Whether records that were promised are not there, which may be those of queues."""
-        return bool(self.damaged or self.missing or self.earlier)
-
-    @property
-    def is_noted(self) -> bool:
-        """Whether there is a note of damage, which is to go."""
-        return self.is_incomplete or bool(self.records_dropped)
+        """Whether records that were promised are not there, which may be those of queues: it is noted."""
+        return bool(self.damaged or self.missing or self.records_dropped or self.earlier)
 
     @property
     def is_damaged(self) -> bool:

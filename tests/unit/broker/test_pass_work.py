@@ -8,7 +8,7 @@ from flintmq.broker.scheduling.pass_work import PassWork
 from flintmq.broker.scheduling.timetable import Timetable
 from flintmq.clock import Clock
 
-ARRIVED = 100_000
+ARRIVED = 200_000
 
 
 def begun(pass_work: PassWork) -> int:

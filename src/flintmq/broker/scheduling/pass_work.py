@@ -32,9 +32,10 @@ COPIES_SHORT_MAX = 4096
 HANDED_OUT_MAX = 512
 # The same where hardly anybody sends anything who could be kept waiting: some milliseconds.
 HANDED_OUT_ALONE_MAX = 16_384
-# Of messages that have come at once, so many are for one pass, some ten milliseconds; the others are for the
-# passes behind it. One message may go to a hundred thousand queues.
-ARRIVED_MAX = 32_768
+# Of messages that have come at once, so many are for one pass: more than a read brings to ten queues, and at
+# the worst some tens of milliseconds. The others are for the passes behind it. One message may go to a
+# hundred thousand queues.
+ARRIVED_MAX = 65_536
 PORTION_MIN = 64
 # What is handed out between two passes to whoever waited before a method that counts messages or consumers,
 # for all such methods together: some milliseconds.
